@@ -1,0 +1,3 @@
+"""GPU capacity planning and total cost of ownership as a REST service."""
+
+__version__ = "0.1.0"

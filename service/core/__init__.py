@@ -1,0 +1,1 @@
+"""Vocabulary, formulas and planners: pure, and a stranger to web and database."""

@@ -1,0 +1,1 @@
+"""Tables, session, migration and the Postgres that comes with the package."""

@@ -1,0 +1,34 @@
+"""Values from the environment, read once and handed down."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+PROJECT_ROOT = Path(__file__).resolve().parent.parent
+"""The checkout: `migrations/`, `catalog/` and `openapi/` stand here."""
+
+DEFAULT_TEAM = "local"
+"""The team that open mode (no keys) acts as."""
+
+
+class Settings(BaseModel):
+    """What a process of the service is told from outside."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    database_url: str | None = None
+    """Postgres as the restricted role that serves; none: the embedded server."""
+
+    database_migration_url: str | None = None
+    """Postgres as the role that owns the tables; none: the same as `database_url`."""
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
+        """Read the settings; an empty variable counts as absent."""
+        variables = os.environ if environment is None else environment
+        values = {name: variables.get(name.upper()) or None for name in cls.model_fields}
+        return cls.model_validate({name: value for name, value in values.items() if value})
