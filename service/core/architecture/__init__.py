@@ -1,0 +1,1 @@
+"""Model architectures as layer groups; everything that sizes a model is summed from them."""

@@ -1,0 +1,371 @@
+"""Pure answers of the planners: numbers with ranges, or the stated reason why there are none."""
+
+from datetime import date, datetime
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field
+
+from service.core.parallelism import ParallelLayout
+from service.core.scenarios.procurement import PoolKind
+from service.core.units import Per, Unit
+from service.core.value import Amount, Currency, IsoDate, LongText, Month, Text, Value
+
+Verdict = Literal["green", "amber", "red"]
+"""Memory use against what programs can address: below 80 %, below 95 %, above."""
+InfeasibilityCode = Literal[
+    "memory", "no_price", "ttft", "tpot", "deadline", "layout", "format", "fleet", "no_constants"
+]
+"""What ran out."""
+AdvisoryCode = Literal[
+    "training_sized_from_serving",
+    "activations_outgrow_state",
+    "serving_judged_by_utilization",
+    "serving_overtakes_training",
+    "no_price_change_assumed",
+    "unverified_facts",
+    "wide_band",
+    "stale_price",
+    "no_objectives",
+]
+"""Closed list of what a reader should know beside the numbers."""
+WorkloadKind = Literal["training", "serving", "shared"]
+"""Whose cost a line is."""
+Use = Literal["used", "idle", "redo", "unused_commitment"]
+"""What the priced hours did."""
+CostCategory = Literal[
+    "gpu_rental",
+    "host_rental",
+    "commitment",
+    "hardware",
+    "network",
+    "storage",
+    "facility",
+    "power",
+    "staff",
+    "support",
+    "financing",
+    "credit",
+]
+"""What was paid for."""
+PurchaseKind = Literal[
+    "on_demand", "committed_1yr", "committed_3yr", "spot", "capacity_block", "negotiated", "owned"
+]
+"""On what terms."""
+
+
+class Range(Value):
+    """An uncertain number: typical value between its 10th and 90th percentile."""
+
+    value: float
+    """Typical value."""
+    low: float
+    """10th percentile."""
+    high: float
+    """90th percentile."""
+
+    @classmethod
+    def exactly(cls, value: float) -> Self:
+        """A number without uncertainty."""
+        return cls(value=value, low=value, high=value)
+
+
+class Quantity(Value):
+    """One number that an answer stands on, with everything needed to recompute it."""
+
+    scope: Text
+    """plan, pool:NAME, run:NAME or service:NAME."""
+    name: Text
+    """Published name; its unit is part of the name or stands beside it."""
+    value: float | None
+    """Typical value; null when it is unbounded."""
+    low: float | None
+    """10th percentile."""
+    high: float | None
+    """90th percentile."""
+    unit: Unit
+    """Unit of the three values."""
+    per: Per
+    """What one value belongs to."""
+    formula: LongText
+    """Equation that made it."""
+    inputs: Annotated[dict[str, Any], Field(default_factory=dict)]
+    """Numbers that went in, by the names of the formula."""
+    sources: tuple[LongText, ...] = ()
+    """References of the equation."""
+
+
+class Infeasibility(Value):
+    """What ran out, by how much, and the nearest thing that works."""
+
+    workload: Text | None
+    """Name of the run or service; null when the whole plan is meant."""
+    code: InfeasibilityCode
+    """What ran out."""
+    limit: Text
+    """Name of the limit that was hit."""
+    needed: float | None
+    """What was needed; null where the limit is not a number."""
+    available: float | None
+    """What there was; null where the limit is not a number."""
+    unit: Text | None
+    """Unit of both."""
+    nearest_fix: LongText
+    """Smallest change that makes it work, with numbers."""
+
+
+class Advisory(Value):
+    """Something that a reader should know beside the numbers."""
+
+    code: AdvisoryCode
+    """What it is about."""
+    workload: Text | None
+    """Name of the run or service; null when the whole plan is meant."""
+    message: LongText
+    """What it means for this plan."""
+
+
+class TrainingMemory(Value):
+    """Memory of the fullest GPU of a run in GiB."""
+
+    weights: float
+    """Weights that compute uses."""
+    gradients: float
+    """Gradients."""
+    optimizer: float
+    """Master copy and moments."""
+    activations: float
+    """Kept for the backward pass."""
+    logits: float
+    """Outputs over the vocabulary, in the precision of the loss."""
+    overhead: float
+    """Context, collectives, fragmentation."""
+    total: float
+    """Sum of the parts."""
+    available: float
+    """What programs can address."""
+    verdict: Verdict
+    """Total against available."""
+
+
+class ServingMemory(Value):
+    """Memory of one GPU of a replica in GiB."""
+
+    weights: float
+    """Weights."""
+    kv_cache: float
+    """Pool that is left for the cache."""
+    overhead: float
+    """Context, activations of prefill, engine."""
+    available: float
+    """What programs can address."""
+
+
+class TrainingRunEstimate(Value):
+    """What one run needs."""
+
+    name: Text
+    """Name of the run."""
+    gpu_count: int
+    """GPUs of the run."""
+    layout: ParallelLayout | None
+    """How the model is spread; null when the architecture was not given."""
+    memory_gib_per_gpu: TrainingMemory | None
+    """Memory of the fullest GPU; null when the architecture was not given."""
+    model_flops: float | None
+    """FLOP of the whole run by the 6PT convention; null when the architecture was not given."""
+    mfu_fraction: float | None
+    """Model FLOPs over the dense peak of the compute precision."""
+    mfu_convention: Literal["6P"]
+    """Which FLOPs the numerator counts."""
+    steady_hours: float
+    """Hours at steady speed without any failure."""
+    goodput_fraction: float
+    """Share of the time that makes progress."""
+    wall_clock_hours: Range
+    """Hours from start to finish."""
+    wall_clock_days: float
+    """The same in days."""
+    finish_date: date
+    """Day on which the run ends."""
+    gpu_hours: float
+    """GPUs times wall clock, times the run multiplier."""
+    checkpoint_bytes: float | None
+    """Size of one full checkpoint."""
+    amount: Amount | None
+    """Cost of the run; null in an infeasible plan."""
+
+
+class ServingServiceEstimate(Value):
+    """What one service needs."""
+
+    name: Text
+    """Name of the service."""
+    layout: ParallelLayout | None
+    """How a replica is spread; null when capacity was measured."""
+    gpu_count_per_replica: int
+    """GPUs of one replica."""
+    units_per_s_per_replica: float
+    """What one replica serves at full utilisation."""
+    needed_replica_count_peak: int
+    """Replicas that the busiest hour needs."""
+    held_replica_count: int
+    """Replicas with their spare."""
+    gpu_count: int
+    """GPUs of the service, rounded up to whole instances or nodes when it has its own pool."""
+    memory_gib_per_gpu: ServingMemory | None
+    """Memory of one GPU; null when capacity was measured."""
+    kv_cache_tokens_per_replica: int | None
+    """Tokens that fit into the cache of one replica."""
+    concurrency_per_replica: int | None
+    """Requests that run at once on one replica."""
+    ttft_p95_s: Range | None
+    """95th percentile of the time to first token."""
+    tpot_mean_s: Range | None
+    """Mean time per output token."""
+    amount: Amount | None
+    """Cost over the horizon; null in an infeasible plan."""
+    cost_per_million_tokens: Amount | None
+    """Cost over all tokens, prompt and answer together."""
+    cost_per_million_output_tokens: Amount | None
+    """The same cost over the answer's tokens only."""
+
+
+class PoolSize(Value):
+    """One pool of equal GPUs."""
+
+    name: PoolKind
+    """What the pool is for."""
+    gpu: Text
+    """Key of the GPU."""
+    site: Text | None
+    """Site of owned nodes."""
+    gpu_count: int
+    """GPUs at the peak."""
+    node_count: int
+    """Whole instances or nodes."""
+    allocated_gpu_hours: float
+    """GPU-hours that are paid for."""
+    used_gpu_hours: float
+    """GPU-hours that workloads need."""
+    idle_gpu_hours: float
+    """The rest."""
+    mean_over_peak_fraction: float
+    """Mean need over peak need."""
+    preempted_gpu_count_per_day: float
+    """GPUs that serving takes back from training on a mean day."""
+
+
+class CostLine(Value):
+    """One priced line: month, pool, workload, category and use."""
+
+    line_number: int
+    """Position, from 1."""
+    month: Month
+    """Month in which the charge falls."""
+    charge_period_start: datetime
+    """Start of the charge, UTC."""
+    charge_period_end: datetime
+    """End of the charge, UTC, not included."""
+    pool: PoolKind
+    """Pool that is charged."""
+    workload_kind: WorkloadKind
+    """Whose cost it is."""
+    workload: Text | None
+    """Name of the run or service; null for what all share."""
+    use: Use
+    """What the priced hours did."""
+    category: CostCategory
+    """What was paid for."""
+    gpu: Text
+    """Key of the GPU."""
+    provider: Text | None
+    """Who is paid, where rented."""
+    region: Text | None
+    """Region, where rented."""
+    site: Text | None
+    """Site, where owned."""
+    purchase_kind: PurchaseKind
+    """On what terms."""
+    quantity: Amount
+    """Quantity as printed, six decimals."""
+    unit: Text
+    """Unit of the quantity."""
+    unit_price: Amount
+    """Price of one unit as printed."""
+    amount: Amount
+    """Accrual view: quantity times unit price, half-even to cents."""
+    cash_amount: Amount
+    """Cash view of the same line."""
+    currency: Currency
+    """Currency of price and amounts."""
+    gpu_count: int | None
+    """GPUs that the line covers at its peak."""
+    formula: Text
+    """How the quantity was made."""
+    price_source: LongText
+    """Where the unit price comes from."""
+    price_as_of_date: IsoDate | None
+    """Day from which that price holds."""
+    price_verified: bool
+    """False when the price rests on memory or on one weak source."""
+
+
+class PlanMonth(Value):
+    """Totals of one month."""
+
+    month: Month
+    """Calendar month."""
+    hours: int
+    """Its length."""
+    training_gpu_count: int
+    """Most GPUs that training holds in it."""
+    serving_gpu_count: int
+    """Most GPUs that serving holds in it."""
+    gpu_hours: float
+    """GPU-hours that are paid for."""
+    amount: Amount
+    """Sum of its lines."""
+
+
+class PlanTotals(Value):
+    """Totals of a plan: sums of the rounded lines."""
+
+    peak_gpu_count: int
+    """Most GPUs held at once."""
+    gpu_hours: float
+    """GPU-hours that are paid for."""
+    amount: Amount
+    """Accrual view."""
+    cash_amount: Amount
+    """Cash view."""
+    currency: Currency
+    """Currency of all amounts."""
+    training_amount: Amount
+    """Part of `amount` that training causes."""
+    serving_amount: Amount
+    """Part of `amount` that serving causes."""
+
+
+class FleetEstimate(Value):
+    """The whole answer to a scenario, before it becomes a plan."""
+
+    feasible: bool
+    """False when anything ran out."""
+    infeasibilities: tuple[Infeasibility, ...]
+    """What ran out."""
+    advisories: tuple[Advisory, ...]
+    """What a reader should know."""
+    totals: PlanTotals | None
+    """Totals; null when infeasible."""
+    pools: tuple[PoolSize, ...]
+    """Pools; empty when infeasible."""
+    training_runs: tuple[TrainingRunEstimate, ...]
+    """Runs that could be estimated."""
+    serving_services: tuple[ServingServiceEstimate, ...]
+    """Services that could be estimated."""
+    months: tuple[PlanMonth, ...]
+    """Totals by month; empty when infeasible."""
+    lines: Annotated[tuple[CostLine, ...], Field(repr=False)]
+    """Priced lines; empty when infeasible."""
+    quantities: Annotated[tuple[Quantity, ...], Field(repr=False)]
+    """Numbers that the answer stands on."""

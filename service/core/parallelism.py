@@ -1,0 +1,123 @@
+"""How a model is spread over GPUs, and which spreads are legal."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+from typing_extensions import TypeAliasType
+
+from service.core.value import Size, Value
+
+Sharding = Literal["none", "zero_1", "zero_2", "zero_3", "hybrid"]
+"""What data-parallel ranks share; "hybrid" shards everything inside a node only."""
+Recompute = Literal["none", "selective", "full"]
+"""What the backward pass computes again instead of keeping it."""
+
+SHARDING_ALIASES: dict[str, Sharding] = {
+    "ddp": "none",
+    "no_shard": "none",
+    "zero_0": "none",
+    "shard_grad_op": "zero_2",
+    "full_shard": "zero_3",
+    "hybrid_shard": "hybrid",
+}
+"""Names of the same thing in other stacks."""
+
+ShardingName = Literal[
+    "none",
+    "zero_1",
+    "zero_2",
+    "zero_3",
+    "hybrid",
+    "ddp",
+    "no_shard",
+    "zero_0",
+    "shard_grad_op",
+    "full_shard",
+    "hybrid_shard",
+]
+
+
+def canonical_sharding(name: ShardingName) -> Sharding:
+    """Return our one name for a sharding scheme."""
+    return SHARDING_ALIASES.get(name, name)  # type: ignore[arg-type]
+
+
+class AutoLayout(Value):
+    """Let the planner choose: the fastest legal layout that fits."""
+
+    kind: Literal["auto"] = "auto"
+    """Kind of the choice."""
+
+
+class GivenLayout(Value):
+    """A layout named in the request; refused with the nearest legal one when it is illegal."""
+
+    kind: Literal["given"]
+    """Kind of the choice."""
+    tensor_parallel: Size = 1
+    """GPUs over which each layer is split."""
+    pipeline_parallel: Size = 1
+    """Stages into which the layers are cut."""
+    virtual_pipeline_stages: Size = 1
+    """Model chunks per stage in an interleaved schedule."""
+    context_parallel: Size = 1
+    """GPUs over which one sequence is split."""
+    expert_parallel: Size = 1
+    """GPUs over which routed experts are spread."""
+    sharding: ShardingName = "zero_1"
+    """What data-parallel ranks share."""
+    micro_batch_sequences: Size = 1
+    """Sequences of one micro-batch."""
+    recompute: Recompute = "selective"
+    """What the backward pass computes again."""
+    sequence_parallel: bool = True
+    """True when tensor-parallel ranks also split norms and residuals along the sequence."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.virtual_pipeline_stages > 1 and self.pipeline_parallel == 1:
+            raise ValueError("virtual_pipeline_stages needs pipeline_parallel above 1")
+        return self
+
+
+LayoutChoice = TypeAliasType(
+    "LayoutChoice", Annotated[AutoLayout | GivenLayout, Field(discriminator="kind")]
+)
+"""How a run's layout is decided."""
+
+
+class ParallelLayout(Value):
+    """A resolved layout: the degrees that a run or a replica really uses."""
+
+    tensor_parallel: Size
+    """GPUs over which each layer is split."""
+    pipeline_parallel: Size
+    """Stages into which the layers are cut."""
+    virtual_pipeline_stages: Size = 1
+    """Model chunks per stage in an interleaved schedule."""
+    context_parallel: Size = 1
+    """GPUs over which one sequence is split."""
+    data_parallel: Size
+    """Copies of the model."""
+    expert_parallel: Size = 1
+    """GPUs over which routed experts are spread."""
+    sharding: Sharding = "none"
+    """What data-parallel ranks share."""
+    micro_batch_sequences: Size = 1
+    """Sequences of one micro-batch."""
+    micro_batch_count: Size = 1
+    """Micro-batches of one step on one copy of the model (gradient accumulation)."""
+    recompute: Recompute = "none"
+    """What the backward pass computes again."""
+    sequence_parallel: bool = True
+    """True when tensor-parallel ranks also split norms and residuals along the sequence."""
+
+    @property
+    def gpus_per_copy(self) -> int:
+        """GPUs of one whole copy of the model. [count]"""
+        return self.tensor_parallel * self.pipeline_parallel * self.context_parallel
+
+    @property
+    def gpu_count(self) -> int:
+        """GPUs of all copies. [count]"""
+        return self.gpus_per_copy * self.data_parallel

@@ -1,0 +1,101 @@
+"""What GPU time and hardware cost, each with the dates between which it holds."""
+
+from typing import Literal
+
+from service.core.value import (
+    Count,
+    Currency,
+    IsoDate,
+    Key,
+    LongText,
+    Price,
+    Provenance,
+    Text,
+    Value,
+)
+
+Commitment = Literal[
+    "on_demand", "committed_1yr", "committed_3yr", "spot", "capacity_block", "negotiated"
+]
+"""On what terms GPU time is rented."""
+BillingBasis = Literal["instance", "per_gpu", "accelerator_only", "chip_with_host"]
+"""What the price holds: the whole instance, one GPU with its host, or the accelerator alone."""
+PriceQuality = Literal["listed", "third_party", "marketplace_minimum", "suspect", "memory"]
+"""How far a price may be trusted; only "listed" and "third_party" are used without a flag."""
+
+
+class RentalPrice(Value):
+    """The price of one GPU for one hour at one provider, on one set of terms."""
+
+    key: Key
+    """Stable key."""
+    provider: Key
+    """Who rents it out."""
+    region: Text
+    """Region as the provider names it; "any" when one price holds everywhere."""
+    instance_type: Text
+    """Instance as the provider names it."""
+    gpu: Key
+    """Key of the GPU."""
+    gpu_count: Count
+    """GPUs of one instance: what is rented at once."""
+    commitment: Commitment
+    """Terms."""
+    price_per_gpu_hour: Price
+    """Price of one GPU for one hour, the instance price over its GPUs."""
+    host_price_per_gpu_hour: Price | None = None
+    """Host's share per GPU-hour where the accelerator is billed apart."""
+    currency: Currency = "USD"
+    """Currency of the prices."""
+    billing_basis: BillingBasis = "instance"
+    """What the price holds."""
+    quality: PriceQuality = "listed"
+    """How far the price may be trusted."""
+    valid_from: IsoDate
+    """First day on which the price holds."""
+    valid_to: IsoDate | None = None
+    """Last day on which it holds; null while no later one is known."""
+    note: LongText | None = None
+    """What a buyer should know."""
+    provenance: Provenance = Provenance()
+    """Where the price comes from."""
+
+    @property
+    def is_complete(self) -> bool:
+        """True when nothing that must be paid is missing from the price."""
+        return self.billing_basis != "accelerator_only" or self.host_price_per_gpu_hour is not None
+
+    def holds_on(self, day: "IsoDate") -> bool:
+        """True when the price is in force on a day."""
+        return self.valid_from <= day and (self.valid_to is None or day <= self.valid_to)
+
+
+class PurchasePrice(Value):
+    """What one GPU costs to buy, as a range: street prices are not quotes."""
+
+    key: Key
+    """Stable key."""
+    gpu: Key
+    """Key of the GPU."""
+    low: Price
+    """Low end of the range, per GPU."""
+    typical: Price
+    """Middle of the range, per GPU; what a plan uses when it must choose one."""
+    high: Price
+    """High end of the range, per GPU."""
+    currency: Currency = "USD"
+    """Currency of the prices."""
+    includes: Literal["gpu", "node_share"] = "gpu"
+    """Whether the share of the server is in the price."""
+    valid_from: IsoDate
+    """First day on which the price holds."""
+    valid_to: IsoDate | None = None
+    """Last day on which it holds; null while no later one is known."""
+    note: LongText | None = None
+    """What a buyer should know."""
+    provenance: Provenance = Provenance()
+    """Where the price comes from."""
+
+    def holds_on(self, day: "IsoDate") -> bool:
+        """True when the price is in force on a day."""
+        return self.valid_from <= day and (self.valid_to is None or day <= self.valid_to)

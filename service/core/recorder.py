@@ -1,0 +1,166 @@
+"""Collects the quantities and assumptions that an answer stands on while a planner runs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from service.core.assumptions import Assumption, AssumptionUsed
+from service.core.errors import InvalidScenario, NoConstants
+from service.core.estimates import Quantity
+from service.core.registry import definition_named, definition_of
+from service.core.snapshot import CatalogSnapshot
+
+GIVEN = "given in the request"
+
+
+@dataclass(frozen=True)
+class _Notes:
+    quantities: dict[tuple[str, str], Quantity] = field(default_factory=dict)
+    assumptions: dict[str, AssumptionUsed] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """Evaluates formulas and looks up assumptions for one scope, and remembers both.
+
+    Inside a sweep the recorder is off: formulas run on whole arrays and nothing is kept.
+    """
+
+    snapshot: CatalogSnapshot
+    overrides: dict[str, float] = field(default_factory=dict)
+    scope: str = "plan"
+    is_on: bool = True
+    _notes: _Notes = field(default_factory=_Notes)
+
+    def __post_init__(self) -> None:
+        unknown = sorted(set(self.overrides) - set(self.snapshot.assumptions))
+        if unknown:
+            raise InvalidScenario(
+                f"catalog release {self.snapshot.release.version} has no assumption {unknown[0]!r}",
+                pointer=f"/scenario/assumption_overrides/{unknown[0]}",
+            )
+
+    def within(self, scope: str) -> "Recorder":
+        """The same recorder, writing under another scope such as "run:pretrain"."""
+        return replace(self, scope=scope)
+
+    def off(self) -> "Recorder":
+        """The same lookups without remembering anything: for sweeps."""
+        return replace(self, is_on=False)
+
+    def evaluate(
+        self,
+        formula: Callable[..., Any],
+        *,
+        low: float | None = None,
+        high: float | None = None,
+        **inputs: Any,
+    ) -> Any:
+        """Call a registered formula and remember its result as a quantity of this scope."""
+        value = formula(**inputs)
+        if self.is_on:
+            self._keep(definition_of(formula).name, value, low, high, inputs)
+        return value
+
+    def note(
+        self, name: str, value: float | None, *, low: float | None = None, high: float | None = None
+    ) -> None:
+        """Remember a number whose name was published with `define_quantity`."""
+        if self.is_on:
+            self._keep(name, value, low, high, {})
+
+    def _keep(
+        self,
+        name: str,
+        value: Any,
+        low: float | None,
+        high: float | None,
+        inputs: dict[str, Any],
+    ) -> None:
+        definition = definition_named(name)
+        number = None if value is None else float(value)
+        self._notes.quantities[self.scope, name] = Quantity(
+            scope=self.scope,
+            name=name,
+            value=number,
+            low=number if low is None else float(low),
+            high=number if high is None else float(high),
+            unit=definition.unit,
+            per=definition.per,
+            formula=definition.formula,
+            inputs={key: _plain(item) for key, item in inputs.items()},
+            sources=definition.sources,
+        )
+
+    def assume(self, name: str, *qualifiers: str) -> AssumptionUsed:
+        """Return the most specific assumption of that name, overridden where the request says so.
+
+        Raises:
+            NoConstants: If neither the qualified name nor any shorter one is in the catalog.
+        """
+        found = self.snapshot.assumption(name, *qualifiers)
+        if found is None:
+            wanted = ".".join((name, *qualifiers))
+            raise NoConstants(
+                f"catalog release {self.snapshot.release.version} holds no {wanted!r}"
+            )
+        used = self._used(found)
+        if self.is_on:
+            self._notes.assumptions[used.name] = used
+        return used
+
+    def has_assumption(self, name: str, *qualifiers: str) -> bool:
+        """True when the catalog holds the name, qualified or not."""
+        return self.snapshot.assumption(name, *qualifiers) is not None
+
+    def _used(self, found: Assumption) -> AssumptionUsed:
+        override = self.overrides.get(found.name)
+        given = override is not None
+        return AssumptionUsed(
+            name=found.name,
+            value=found.value if override is None else override,
+            low=found.low if override is None else override,
+            high=found.high if override is None else override,
+            unit=found.unit,
+            source=GIVEN if given else "; ".join(found.provenance.sources)[:2000],
+            verified=given or found.provenance.verified,
+            override_at=f"/scenario/assumption_overrides/{found.name}",
+        )
+
+    def assume_given(
+        self, name: str, given: float | None, *qualifiers: str, override_at: str
+    ) -> float:
+        """Return a value given in the request, else the assumption's; remember which it was."""
+        if given is None:
+            used = self.assume(name, *qualifiers)
+        else:
+            unit = found.unit if (found := self.snapshot.assumption(name, *qualifiers)) else "1"
+            used = AssumptionUsed(
+                name=name,
+                value=given,
+                low=given,
+                high=given,
+                unit=unit,
+                source=GIVEN,
+                verified=True,
+                override_at=override_at,
+            )
+        return used.value
+
+    def quantities(self) -> tuple[Quantity, ...]:
+        """Everything remembered, in the order in which it was first computed."""
+        return tuple(self._notes.quantities.values())
+
+    def assumptions(self) -> tuple[AssumptionUsed, ...]:
+        """Every assumption that was used, once each, by name."""
+        notes = self._notes.assumptions
+        return tuple(notes[name] for name in sorted(notes))
+
+
+def _plain(item: Any) -> Any:
+    """Numbers and text as JSON can carry them."""
+    if isinstance(item, (str, bool, int, type(None))):
+        return item
+    if hasattr(item, "tolist"):
+        return item.tolist()
+    return float(item)

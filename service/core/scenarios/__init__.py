@@ -1,0 +1,1 @@
+"""The question: what must run, how the fleet is shared, how it is bought, over which months."""

@@ -1,0 +1,79 @@
+"""How GPUs are paid for: rules that match a pool and a GPU to a method."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+from typing_extensions import TypeAliasType
+
+from service.core.prices import Commitment
+from service.core.value import Amount, Count, Fraction, Key, NonNegative, Number, Price, Text, Value
+
+PoolKind = Literal["training", "serving", "shared"]
+"""The pools of a plan."""
+
+
+class RentMethod(Value):
+    """Rent by the GPU-hour."""
+
+    kind: Literal["rent"]
+    """Kind of method."""
+    provider: Key | None = None
+    """Who rents out; null takes the cheapest listed offer that matches."""
+    region: Text | None = None
+    """Region as the provider names it; null takes any."""
+    instance_type: Text | None = None
+    """Instance as the provider names it; null takes any."""
+    commitment: Commitment = "on_demand"
+    """Terms."""
+    price_per_gpu_hour: Price | None = None
+    """Price in the scenario's currency; from the catalog when null."""
+    gpu_count_per_instance: Annotated[Count, Field(le=100_000)] | None = None
+    """GPUs rented at once; from the price, or the GPU's usual node, when null."""
+
+
+class OwnMethod(Value):
+    """Buy and run; null takes the catalog's figure, which the answer names."""
+
+    kind: Literal["own"]
+    """Kind of method."""
+    purchase_price_per_gpu: Price | None = None
+    """GPU with its share of the server."""
+    network_price_per_gpu: Amount | None = None
+    """Share of switches, optics and cables."""
+    useful_life_years: Annotated[Number, Field(ge=1, le=15)] | None = None
+    """Years over which the purchase is written off."""
+    residual_fraction: Fraction | None = None
+    """Share of the purchase price that is left at the end of the useful life."""
+    power_price_per_kwh: Price | None = None
+    """Electricity tariff."""
+    power_usage_effectiveness: Annotated[Number, Field(ge=1, le=5)] | None = None
+    """Facility energy over IT energy."""
+    node_power_kw: Annotated[Number, Field(gt=0, le=100_000)] | None = None
+    """Highest power draw of one node in kW."""
+    power_load_fraction: Fraction | None = None
+    """Mean draw over highest draw."""
+    colocation_price_per_kw_month: Amount | None = None
+    """Rent of space and cooling per kW of contracted IT power; energy is paid apart."""
+    staff_price_per_gpu_month: Amount | None = None
+    """People who run the fleet."""
+    support_fraction_per_year: Annotated[NonNegative, Field(le=1)] | None = None
+    """Vendor support a year as a share of the purchase price."""
+
+
+ProcurementMethod = TypeAliasType(
+    "ProcurementMethod", Annotated[RentMethod | OwnMethod, Field(discriminator="kind")]
+)
+"""How GPUs are paid for."""
+
+
+class ProcurementRule(Value):
+    """Applies its method to the pools and GPUs that it matches; the first match holds."""
+
+    pool: Literal["training", "serving", "shared", "any"] = "any"
+    """Pool that it applies to."""
+    gpu: Key = "any"
+    """Key of the GPU that it applies to, or "any"; an inline GPU is matched by its own key."""
+    site: Key | None = None
+    """Site whose tariff, PUE and carbon apply to owned nodes; null takes the assumptions."""
+    method: ProcurementMethod
+    """How the GPUs are paid for."""

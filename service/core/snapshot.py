@@ -1,0 +1,121 @@
+"""The catalog resolved to plain values for one release and one as-of date."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from types import MappingProxyType
+from typing import Protocol, TypeVar
+
+from service.core.architecture.model import ModelArchitecture
+from service.core.assumptions import Assumption
+from service.core.errors import UnknownKey
+from service.core.hardware import Gpu, Node, NumberFormat, Site
+from service.core.prices import PurchasePrice, RentalPrice
+from service.core.value import Text, Value
+
+
+class _Keyed(Protocol):
+    @property
+    def key(self) -> str: ...
+
+
+Entry = TypeVar("Entry", bound=_Keyed)
+
+
+class ReleaseRef(Value):
+    """A catalog release, named so that it can be found again and checked."""
+
+    version: Text
+    """Calendar version, such as "2026.11.1"."""
+    digest: Text
+    """SHA-256 over the release's content."""
+
+
+def _by_key(entries: Iterable[Entry]) -> Mapping[str, Entry]:
+    return MappingProxyType({entry.key: entry for entry in entries})
+
+
+@dataclass(frozen=True)
+class CatalogSnapshot:
+    """Plain values of one release as they hold on one day; never modified after it is built."""
+
+    release: ReleaseRef
+    as_of_date: date
+    gpus: Mapping[str, Gpu]
+    nodes: Mapping[str, Node]
+    architectures: Mapping[str, ModelArchitecture]
+    formats: Mapping[str, NumberFormat]
+    sites: Mapping[str, Site]
+    assumptions: Mapping[str, Assumption]
+    rental_prices: tuple[RentalPrice, ...]
+    """Rental prices in force on the as-of date."""
+    purchase_prices: tuple[PurchasePrice, ...]
+    """Purchase prices in force on the as-of date."""
+
+    @classmethod
+    def build(
+        cls,
+        *,
+        release: ReleaseRef,
+        as_of_date: date,
+        gpus: Iterable[Gpu] = (),
+        nodes: Iterable[Node] = (),
+        architectures: Iterable[ModelArchitecture] = (),
+        formats: Iterable[NumberFormat] = (),
+        sites: Iterable[Site] = (),
+        assumptions: Iterable[Assumption] = (),
+        rental_prices: Iterable[RentalPrice] = (),
+        purchase_prices: Iterable[PurchasePrice] = (),
+    ) -> "CatalogSnapshot":
+        """Index entries by key and keep the prices that hold on the as-of date."""
+        return cls(
+            release=release,
+            as_of_date=as_of_date,
+            gpus=_by_key(gpus),
+            nodes=_by_key(nodes),
+            architectures=_by_key(architectures),
+            formats=_by_key(formats),
+            sites=_by_key(sites),
+            assumptions=MappingProxyType({a.name: a for a in assumptions}),
+            rental_prices=tuple(p for p in rental_prices if p.holds_on(as_of_date)),
+            purchase_prices=tuple(p for p in purchase_prices if p.holds_on(as_of_date)),
+        )
+
+    def _find(self, kind: str, entries: Mapping[str, Entry], key: str, pointer: str) -> Entry:
+        try:
+            return entries[key]
+        except KeyError:
+            raise UnknownKey(kind, key, release=self.release.version, pointer=pointer) from None
+
+    def gpu(self, key: str, *, pointer: str = "") -> Gpu:
+        """Return a GPU. Raises UnknownKey."""
+        return self._find("gpu", self.gpus, key, pointer)
+
+    def architecture(self, key: str, *, pointer: str = "") -> ModelArchitecture:
+        """Return an architecture. Raises UnknownKey."""
+        return self._find("architecture", self.architectures, key, pointer)
+
+    def number_format(self, key: str, *, pointer: str = "") -> NumberFormat:
+        """Return a number format: an unknown one is an error, never 16 bit. Raises UnknownKey."""
+        return self._find("format", self.formats, key, pointer)
+
+    def site(self, key: str, *, pointer: str = "") -> Site:
+        """Return a site. Raises UnknownKey."""
+        return self._find("site", self.sites, key, pointer)
+
+    def node_of(self, gpu: Gpu) -> Node | None:
+        """Return the usual node of a GPU: the one with the GPU's own node size, else any."""
+        nodes = [node for node in self.nodes.values() if node.gpu == gpu.key]
+        exact = [node for node in nodes if node.gpu_count == gpu.node_gpu_count]
+        return next(iter(exact or nodes), None)
+
+    def assumption(self, name: str, *qualifiers: str) -> Assumption | None:
+        """Return the most specific assumption of that name, None when there is none at all.
+
+        `assumption("a", "x", "y")` looks for a.x.y, then a.x, then a.
+        """
+        for length in range(len(qualifiers), -1, -1):
+            found = self.assumptions.get(".".join((name, *qualifiers[:length])))
+            if found is not None:
+                return found
+        return None

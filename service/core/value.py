@@ -1,0 +1,144 @@
+"""Base of all core values, and the scalar types their fields are made of.
+
+Core values are the API's own types: a field is described once, in the docstring under it.
+Every bound that is enforced is also published, because the JSON Schema is made from these types.
+"""
+
+import re
+from datetime import date
+from decimal import Decimal
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+)
+
+MAX_COUNT = 1_000_000_000
+MAX_TOKENS = 2**53 - 1
+
+
+class Value(BaseModel):
+    """A frozen value: compared by content, refuses unknown fields, infinities and NaN."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+def _whole(value: Any) -> Any:
+    """Take 5 and 5.0 (JSON Schema calls both an integer), never "5" or true."""
+    if isinstance(value, (bool, str)):
+        raise ValueError("must be a whole number")
+    if isinstance(value, float):
+        if not value.is_integer():
+            raise ValueError("must be a whole number")
+        return int(value)
+    return value
+
+
+def _number(value: Any) -> Any:
+    """Take JSON numbers only, never "5" or true."""
+    if isinstance(value, (bool, str)):
+        raise ValueError("must be a number")
+    return value
+
+
+def _text(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise ValueError("must be a string")
+    return value
+
+
+def decimal_text(amount: Decimal) -> str:
+    """Write an amount as plain digits with a point: no exponent, no thousands separator."""
+    return format(amount, "f")
+
+
+def _exact(value: Any, pattern: re.Pattern[str], example: str) -> Decimal:
+    """Amounts travel as strings: a JSON number has lost its cents before it can be checked."""
+    text = decimal_text(value) if isinstance(value, Decimal) else value
+    if not isinstance(text, str) or not pattern.fullmatch(text):
+        raise ValueError(f'must be a string such as "{example}" that matches {pattern.pattern}')
+    return Decimal(text)
+
+
+def _amount(value: Any) -> Decimal:
+    return _exact(value, re.compile(AMOUNT_PATTERN), "-12.50")
+
+
+def _price(value: Any) -> Decimal:
+    return _exact(value, re.compile(PRICE_PATTERN), "6.88")
+
+
+def _iso_date(value: Any) -> Any:
+    if isinstance(value, (str, date)):
+        return value
+    raise ValueError('must be an ISO date in a string, such as "2026-11-29"')
+
+
+NO_NUL = r"^[^\x00]*$"
+KEY_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,99}$"
+MONTH_PATTERN = r"^[0-9]{4}-(0[1-9]|1[0-2])$"
+AMOUNT_PATTERN = r"^-?[0-9]{1,12}(\.[0-9]{1,6})?$"
+PRICE_PATTERN = (
+    r"^([1-9][0-9]{0,11}(\.[0-9]{1,6})?|0\.([1-9][0-9]{0,5}|0[1-9][0-9]{0,4}|00[1-9][0-9]{0,3}"
+    r"|000[1-9][0-9]{0,2}|0000[1-9][0-9]?|00000[1-9]))$"
+)
+"""Above zero, at most 12 digits before and 6 after the point: unknown is not zero."""
+
+Text = Annotated[str, Field(min_length=1, max_length=200, pattern=NO_NUL), BeforeValidator(_text)]
+LongText = Annotated[str, Field(max_length=2000, pattern=NO_NUL), BeforeValidator(_text)]
+Key = Annotated[str, Field(pattern=KEY_PATTERN), BeforeValidator(_text)]
+"""Stable key of a catalog entry: lower case, digits, point, dash, underscore."""
+Month = Annotated[str, Field(pattern=MONTH_PATTERN), BeforeValidator(_text)]
+"""A calendar month, such as "2027-01"."""
+IsoDate = Annotated[
+    date,
+    Field(ge=date(2000, 1, 1), le=date(2100, 12, 31)),
+    BeforeValidator(_iso_date),
+]
+Count = Annotated[int, Field(ge=1, le=MAX_COUNT), BeforeValidator(_whole)]
+Size = Annotated[int, Field(ge=1, le=10_000_000), BeforeValidator(_whole)]
+"""A width, head count or other dimension of an architecture."""
+SizeOrZero = Annotated[int, Field(ge=0, le=10_000_000), BeforeValidator(_whole)]
+CountOrZero = Annotated[int, Field(ge=0, le=MAX_COUNT), BeforeValidator(_whole)]
+TokenCount = Annotated[int, Field(ge=1, le=MAX_TOKENS), BeforeValidator(_whole)]
+Number = Annotated[float, Field(ge=-1e30, le=1e30), BeforeValidator(_number)]
+Positive = Annotated[float, Field(gt=0, le=1e30), BeforeValidator(_number)]
+NonNegative = Annotated[float, Field(ge=0, le=1e30), BeforeValidator(_number)]
+Fraction = Annotated[float, Field(ge=0, le=1), BeforeValidator(_number)]
+PositiveFraction = Annotated[float, Field(gt=0, le=1), BeforeValidator(_number)]
+Amount = Annotated[
+    Decimal,
+    BeforeValidator(_amount),
+    PlainSerializer(decimal_text, return_type=str),
+    WithJsonSchema({"type": "string", "pattern": AMOUNT_PATTERN}),
+]
+"""Money as exact decimal, a string in JSON. The currency stands beside it."""
+Price = Annotated[
+    Decimal,
+    BeforeValidator(_price),
+    PlainSerializer(decimal_text, return_type=str),
+    WithJsonSchema({"type": "string", "pattern": PRICE_PATTERN}),
+]
+"""A price above zero as exact decimal, a string in JSON."""
+Currency = Annotated[str, Field(pattern=r"^[A-Z]{3}$"), BeforeValidator(_text)]
+"""ISO 4217 code."""
+
+
+class Provenance(Value):
+    """Where the facts of an entry come from, and how far they were checked."""
+
+    sources: tuple[LongText, ...] = ("given in the request",)
+    """Documents or data sets that state the facts."""
+    checked: IsoDate | None = None
+    """Day on which the facts were last compared with their sources."""
+    verified: bool = True
+    """False when a fact was found in no second place."""
+    unverified_fields: tuple[Text, ...] = ()
+    """Fields that rest on memory or on one weak source."""
