@@ -178,7 +178,7 @@ class TrainingRunEstimate(Value):
     mfu_convention: Literal["6P"]
     """Which FLOPs the numerator counts."""
     steady_hours: float
-    """Hours at steady speed without any failure."""
+    """Hours at steady speed without any failure, times the run multiplier."""
     goodput_fraction: float
     """Share of the time that makes progress."""
     wall_clock_hours: Range
@@ -188,7 +188,7 @@ class TrainingRunEstimate(Value):
     finish_date: date
     """Day on which the run ends."""
     gpu_hours: float
-    """GPUs times wall clock, times the run multiplier."""
+    """GPUs times wall clock."""
     checkpoint_bytes: float | None
     """Size of one full checkpoint."""
     amount: Amount | None

@@ -1,0 +1,1 @@
+"""Scenario and snapshot in, estimate out: arithmetic lives in formulas, order lives here."""

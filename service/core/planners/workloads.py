@@ -1,0 +1,111 @@
+"""What planners hand to one another: a run's need, a replica's capacity, a pool's use of hours."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from service.core.estimates import (
+    Range,
+    ServingMemory,
+    TrainingMemory,
+    Use,
+    WorkloadKind,
+)
+from service.core.hardware import Gpu
+from service.core.parallelism import ParallelLayout
+from service.core.scenarios.procurement import PoolKind
+from service.core.scenarios.scenario import ServingService, TrainingRun
+
+
+@dataclass(frozen=True)
+class RunNeed:
+    """What one training run needs when it has its GPUs to itself."""
+
+    run: TrainingRun
+    gpu: Gpu
+    gpu_count: int
+    layout: ParallelLayout | None
+    memory: TrainingMemory | None
+    model_flops: float | None
+    mfu_fraction: float | None
+    steady_hours: float
+    """Hours at steady speed without any failure, times the run multiplier."""
+    goodput_fraction: float
+    wall_clock_hours: Range
+    """Hours from start to finish, the run multiplier included."""
+    checkpoint_bytes: float | None
+    checkpoint_interval_s: float
+    restart_s: float
+    start: datetime
+
+    @property
+    def gpus_per_copy(self) -> int:
+        """GPUs of one whole model copy; the whole run when its layout is not known. [count]"""
+        return self.gpu_count if self.layout is None else self.layout.gpus_per_copy
+
+    @property
+    def finish(self) -> datetime:
+        """When the run ends on GPUs of its own."""
+        return self.start + timedelta(hours=self.wall_clock_hours.value)
+
+    @property
+    def gpu_hours(self) -> float:
+        """GPUs times wall clock. [gpu_hour]"""
+        return self.gpu_count * self.wall_clock_hours.value
+
+
+@dataclass(frozen=True)
+class ReplicaCapacity:
+    """What one replica of a service serves, and how it is laid out."""
+
+    service: ServingService
+    gpu: Gpu
+    gpu_count_per_replica: int
+    units_per_s_per_replica: Range
+    layout: ParallelLayout | None = None
+    memory: ServingMemory | None = None
+    kv_cache_tokens_per_replica: int | None = None
+    concurrency_per_replica: int | None = None
+    ttft_p95_s: Range | None = None
+    tpot_mean_s: Range | None = None
+
+
+@dataclass(frozen=True)
+class HourUse:
+    """GPU-hours of one month, pool, workload and use: what is priced as one line."""
+
+    month: str
+    start: datetime
+    """Start of the charge within the month, UTC."""
+    end: datetime
+    """End of the charge within the month, UTC, not included."""
+    pool: PoolKind
+    gpu: Gpu
+    workload_kind: WorkloadKind
+    workload: str | None
+    use: Use
+    gpu_hours: float
+    gpu_count: int
+    """Most GPUs that the line covers at once."""
+
+
+@dataclass(frozen=True)
+class ServiceReplicas:
+    """Replicas of one service at its busiest, and the units it serves."""
+
+    capacity: ReplicaCapacity
+    needed_replica_count_peak: int
+    held_replica_count: int
+    gpu_count: int
+    """GPUs of the held replicas, rounded up to whole instances where the pool is its own."""
+    units_served: float
+    """Units over all months of the service."""
+
+
+@dataclass(frozen=True)
+class RunSchedule:
+    """When one run really runs, given its pool."""
+
+    need: RunNeed
+    finish: datetime
+    gpu_hours: float
+    """GPU-hours that it holds, redo included."""
