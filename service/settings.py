@@ -24,7 +24,10 @@ class Settings(BaseModel):
     """Postgres as the restricted role that serves; none: the embedded server."""
 
     database_migration_url: str | None = None
-    """Postgres as the role that owns the tables; none: the same as `database_url`."""
+    """Postgres as the role that owns the tables; none: the role that serves owns them too."""
+
+    pg_bindir: str | None = None
+    """Folder of the programs of the embedded server; none: those that come with the package."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
@@ -32,3 +35,8 @@ class Settings(BaseModel):
         variables = os.environ if environment is None else environment
         values = {name: variables.get(name.upper()) or None for name in cls.model_fields}
         return cls.model_validate({name: value for name, value in values.items() if value})
+
+    @property
+    def migration_url(self) -> str | None:
+        """Postgres as the role that migrates."""
+        return self.database_migration_url or self.database_url

@@ -1,0 +1,75 @@
+"""Connections that carry the team: one transaction a request, under row-level security."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+from sqlalchemy import NullPool, text
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
+
+STATEMENT_LIMIT_MS = 15_000
+"""A statement that runs longer is cancelled: no request may hold a connection for ever."""
+
+POOL_SIZE = 8
+"""Connections a worker keeps at most, in each of its two pools."""
+
+SET_TEAM = text("SELECT set_config('gpuplan.team', :team, true)")
+
+
+def _connection_arguments() -> dict[str, Any]:
+    return {
+        "timeout": 10.0,
+        "server_settings": {
+            "application_name": "gpuplan",
+            "statement_timeout": str(STATEMENT_LIMIT_MS),
+            "timezone": "UTC",
+        },
+    }
+
+
+def make_engine(url: str, *, pooled: bool = True) -> AsyncEngine:
+    """An engine on asyncpg for an address in any of PostgreSQL's forms.
+
+    Args:
+        url: the address, such as `postgresql://role@host/database`.
+        pooled: keep connections; without, each use opens its own, which tests with an event loop
+            each need.
+    """
+
+    async def connect() -> asyncpg.Connection:
+        # asyncpg reads the whole address itself; SQLAlchemy's own parser knows not all its options.
+        return await asyncpg.connect(url, **_connection_arguments())
+
+    pool: dict[str, Any] = (
+        {"pool_size": POOL_SIZE, "max_overflow": 0} if pooled else {"poolclass": NullPool}
+    )
+    return create_async_engine("postgresql+asyncpg://", async_creator=connect, **pool)
+
+
+@asynccontextmanager
+async def team_session(engine: AsyncEngine, team: str) -> AsyncIterator[AsyncSession]:
+    """A session over one transaction in which only this team's rows are seen and written.
+
+    Commits at the end of the block, rolls back when the block raises.
+    """
+    async with AsyncSession(engine, expire_on_commit=False) as session, session.begin():
+        await session.execute(SET_TEAM, {"team": team})
+        yield session
+
+
+def make_read_pool(url: str) -> asyncpg.Pool:
+    """A plain pool for the one hot read, the SQL function `read_plan_body`; open it with `await`.
+
+    Connections are not reset when they come back, which would cost a second round trip: nothing but
+    single statements that leave no state may run on them.
+    """
+
+    async def keep(_: asyncpg.Connection) -> None:
+        """Leave the connection as it is."""
+
+    return asyncpg.create_pool(
+        url, min_size=1, max_size=POOL_SIZE, reset=keep, **_connection_arguments()
+    )
