@@ -12,7 +12,14 @@ from pydantic import Field, model_validator
 from service.core.value import LongText, Number, Provenance, Text, Value
 
 AssumptionTopic = Literal[
-    "training", "serving", "reliability", "demand", "facility", "finance", "hardware"
+    "training",
+    "serving",
+    "reliability",
+    "demand",
+    "facility",
+    "finance",
+    "hardware",
+    "advisory",
 ]
 AssumptionName = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,80}(\.[a-z0-9_-]{1,40}){0,4}$")]
 """Name with its unit as suffix, qualifiers after points."""

@@ -1,0 +1,204 @@
+"""What a reader should know beside the numbers: one function for each published code."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from itertools import accumulate
+
+from service.core.architecture.model import ModelArchitecture
+from service.core.estimates import (
+    Advisory,
+    CostLine,
+    PoolSize,
+    Range,
+    ServingServiceEstimate,
+    TrainingRunEstimate,
+)
+from service.core.hardware import Gpu
+from service.core.recorder import Recorder
+from service.core.scenarios.scenario import ServingService, TrainingRun
+from service.core.scenarios.training_state import STATE_RECIPES
+from service.core.units import BYTES_PER_GIB
+from service.core.value import Provenance
+
+DAYS_PER_YEAR = 365
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """A run with what it resolves to, whether or not it could be planned."""
+
+    run: TrainingRun
+    architecture: ModelArchitecture | None
+    gpu: Gpu
+    available_bytes: float
+    estimate: TrainingRunEstimate | None
+
+
+@dataclass(frozen=True)
+class ServiceFacts:
+    """A service with what it resolves to, whether or not it could be planned."""
+
+    service: ServingService
+    architecture: ModelArchitecture | None
+    gpu: Gpu
+    estimate: ServingServiceEstimate | None
+
+
+def training_sized_from_serving(facts: RunFacts) -> Advisory | None:
+    """A given GPU count that holds the weights but not the training state."""
+    sizing, architecture = facts.run.sizing, facts.architecture
+    if sizing.kind != "gpu_count" or architecture is None or facts.run.adapter is not None:
+        return None
+    recipe = STATE_RECIPES[facts.run.state_recipe]
+    fleet = sizing.gpu_count * facts.available_bytes
+    weights = recipe.weight_bytes * architecture.parameter_count
+    state = recipe.total_bytes * architecture.parameter_count
+    if not weights <= fleet < state:
+        return None
+    return Advisory(
+        code="training_sized_from_serving",
+        workload=facts.run.name,
+        message=(
+            f"{sizing.gpu_count} GPUs hold the weights ({weights / BYTES_PER_GIB:.0f} GiB), as "
+            f"serving needs, but not the training state of {recipe.total_bytes:g} bytes a "
+            f"parameter ({state / BYTES_PER_GIB:.0f} GiB) before any activation."
+        ),
+    )
+
+
+def activations_outgrow_state(facts: RunFacts) -> Advisory | None:
+    """Activations above weights, gradients and optimizer together."""
+    memory = facts.estimate.memory_gib_per_gpu if facts.estimate else None
+    if memory is None:
+        return None
+    state = memory.weights + memory.gradients + memory.optimizer
+    if memory.activations <= state:
+        return None
+    return Advisory(
+        code="activations_outgrow_state",
+        workload=facts.run.name,
+        message=(
+            f"Activations take {memory.activations:.1f} GiB of each GPU, weights, gradients and "
+            f"optimizer {state:.1f} GiB: sharding the state further frees little; sequence length, "
+            "micro-batch and recompute decide."
+        ),
+    )
+
+
+def serving_judged_by_utilization(pool: PoolSize, *, threshold: float) -> Advisory | None:
+    """A serving pool whose use of the hours paid for invites the wrong conclusion."""
+    if pool.name != "serving" or pool.allocated_gpu_hours == 0:
+        return None
+    used = pool.used_gpu_hours / pool.allocated_gpu_hours
+    if used >= threshold:
+        return None
+    return Advisory(
+        code="serving_judged_by_utilization",
+        workload=None,
+        message=(
+            f"The serving pool on {pool.gpu} needs {used:.0%} of the GPU-hours it holds. The rest "
+            "covers the peak, the spare and whole instances: judge it by latency and by cost per "
+            "token, not by utilisation, and look at a shared pool before cutting it."
+        ),
+    )
+
+
+def serving_overtakes_training(
+    months: Sequence[str], training: Sequence[float], serving: Sequence[float]
+) -> Advisory | None:
+    """First month in which all serving so far has cost more than all training so far."""
+    if not any(training) or not any(serving):
+        return None
+    so_far = zip(months, accumulate(training), accumulate(serving), strict=True)
+    for month, spent_on_training, spent_on_serving in so_far:
+        if spent_on_serving > spent_on_training > 0:
+            return Advisory(
+                code="serving_overtakes_training",
+                workload=None,
+                message=(
+                    f"By {month} serving has cost more than training in all: "
+                    f"{spent_on_serving:,.2f} against {spent_on_training:,.2f}."
+                ),
+            )
+    return None
+
+
+def no_price_change_assumed(recorder: Recorder) -> Advisory | None:
+    """Prices are kept as they are over the whole horizon."""
+    if recorder.assume("price_change_per_year_fraction").value != 0:
+        return None
+    return Advisory(
+        code="no_price_change_assumed",
+        workload=None,
+        message=(
+            "Prices of the as-of date are used for every month; give "
+            "assumption_overrides.price_change_per_year_fraction to plan with another."
+        ),
+    )
+
+
+def unverified_facts(
+    recorder: Recorder, entries: Iterable[tuple[str, Provenance]], lines: Iterable[CostLine]
+) -> Advisory | None:
+    """Facts that rest on memory or on one weak source."""
+    names = {used.name for used in recorder.assumptions() if not used.verified}
+    for key, provenance in entries:
+        names |= {f"{key}.{field}" for field in provenance.unverified_fields}
+        names |= set() if provenance.verified or provenance.unverified_fields else {key}
+    names |= {f"price: {line.price_source}" for line in lines if not line.price_verified}
+    if not names:
+        return None
+    listed = "; ".join(sorted(names))
+    return Advisory(
+        code="unverified_facts",
+        workload=None,
+        message=f"Found in no second place, check before an order: {listed}"[:2000],
+    )
+
+
+def wide_band(workload: str, name: str, band: Range | None) -> Advisory | None:
+    """A range whose high end is more than twice its low end."""
+    if band is None or band.low <= 0 or band.high <= 2 * band.low:
+        return None
+    return Advisory(
+        code="wide_band",
+        workload=workload,
+        message=(
+            f"{name} lies between {band.low:.4g} and {band.high:.4g} in eight of ten cases: "
+            "measure it, or give a measured value, before it decides an order."
+        ),
+    )
+
+
+def stale_price(lines: Iterable[CostLine], *, as_of_date: date) -> Advisory | None:
+    """Prices found more than a year before the as-of date."""
+    stale = {
+        (line.price_source, line.price_as_of_date)
+        for line in lines
+        if line.price_as_of_date and (as_of_date - line.price_as_of_date).days > DAYS_PER_YEAR
+    }
+    if not stale:
+        return None
+    listed = "; ".join(f"{source} of {day}" for source, day in sorted(stale))
+    return Advisory(
+        code="stale_price",
+        workload=None,
+        message=f"More than a year older than {as_of_date}: {listed}"[:2000],
+    )
+
+
+def no_objectives(service: ServingService) -> Advisory | None:
+    """A service sized for throughput only."""
+    if service.objectives is not None and (
+        service.objectives.ttft_p95_s or service.objectives.tpot_mean_s
+    ):
+        return None
+    return Advisory(
+        code="no_objectives",
+        workload=service.name,
+        message=(
+            "No latency objective is given, so replicas are sized for throughput alone; "
+            "give objectives.ttft_p95_s or objectives.tpot_mean_s."
+        ),
+    )
