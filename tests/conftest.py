@@ -135,6 +135,14 @@ def pytest_configure_node(node):
     node.workerinput["server"] = asdict(config.stash[SERVER])
 
 
+@pytest.fixture
+def open_folder():
+    """A folder that every user can pass through, as pytest's own temporary folders are not."""
+    folder = throw_away_folder()
+    yield folder
+    shutil.rmtree(folder)
+
+
 @pytest.fixture(scope="session")
 def server(request):
     """The one server of the run, started when it is first needed unless workers share it."""

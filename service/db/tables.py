@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import (
+    BigInteger,
     CheckConstraint,
     Date,
     DateTime,
@@ -96,7 +97,7 @@ class PlanRow(Base):
     request_digest: Mapped[str] = mapped_column(Text)
     derived_from: Mapped[UUID | None] = mapped_column(Uuid)
     feasible: Mapped[bool]
-    peak_gpu_count: Mapped[int | None]
+    peak_gpu_count: Mapped[int | None] = mapped_column(BigInteger)
     gpu_hours: Mapped[float | None] = mapped_column(Double)
     amount: Mapped[Decimal | None] = mapped_column(Money)
     cash_amount: Mapped[Decimal | None] = mapped_column(Money)
@@ -144,7 +145,7 @@ class PlanLine(Base):
     amount: Mapped[Decimal] = mapped_column(Money)
     cash_amount: Mapped[Decimal] = mapped_column(Money)
     currency: Mapped[str] = mapped_column(Text)
-    gpu_count: Mapped[int | None]
+    gpu_count: Mapped[int | None] = mapped_column(BigInteger)
     formula: Mapped[str | None] = mapped_column(Text)
     price_source: Mapped[str | None] = mapped_column(Text)
     price_as_of_date: Mapped[date | None] = mapped_column(Date)
