@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
 """The checkout: `migrations/`, `catalog/` and `openapi/` stand here."""
@@ -28,6 +28,17 @@ class Settings(BaseModel):
 
     pg_bindir: str | None = None
     """Folder of the programs of the embedded server; none: those that come with the package."""
+
+    allowed_hosts: tuple[str, ...] = ()
+    """Host names under which the service answers beside the loopback ones; from a comma list."""
+
+    max_body_bytes: int = Field(default=2**20, ge=1)
+    """Largest request body that is read, in bytes."""
+
+    @field_validator("allowed_hosts", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return tuple(value.replace(",", " ").split()) if isinstance(value, str) else value
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:

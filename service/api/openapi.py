@@ -1,0 +1,259 @@
+"""The API description, generated: paths by Litestar, components by pydantic.
+
+Litestar's own components lack discriminators, closed objects and bounds, so pydantic's replace
+them; what is served and what is committed as `openapi/v1.yaml` is one text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from litestar import Litestar
+from litestar.handlers import HTTPRouteHandler
+from litestar.openapi.config import OpenAPIConfig
+from litestar.openapi.spec import Contact, License, Tag
+from litestar.routes import HTTPRoute
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
+from pydantic_core import core_schema
+
+from service import __version__
+from service.api.problems import PROBLEM_MEDIA_TYPE
+from service.api.routes import ROUTE_HANDLERS
+
+Spec = dict[str, Any]
+METHODS = ("get", "post", "put", "patch", "delete")
+
+TAGS = (
+    Tag(name="health", description="Whether the process lives and can answer."),
+    Tag(name="description", description="What the service can be asked."),
+)
+
+
+BOUNDS = {
+    "ge": ("minimum", max),
+    "gt": ("exclusiveMinimum", max),
+    "le": ("maximum", min),
+    "lt": ("exclusiveMaximum", min),
+}
+"""JSON Schema's keyword for each of pydantic's bounds, and which of two bounds is the tighter."""
+
+
+class _ComponentSchema(GenerateJsonSchema):
+    """pydantic's JSON Schema in the form that client generators take best."""
+
+    def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
+        """Write a nullable scalar as `type: [x, "null"]`; generators stumble over `anyOf`."""
+        inner = self.generate_inner(schema["schema"])
+        if not isinstance(inner.get("type"), str) or "$ref" in inner:
+            return super().nullable_schema(schema)
+        nullable = {**inner, "type": [inner["type"], "null"]}
+        if "enum" in inner:
+            nullable["enum"] = [*inner["enum"], None]
+        return nullable
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        """Leave out `default: null`: some generators make such a field required."""
+        described = super().default_schema(schema)
+        if "default" in described and described["default"] is None:
+            del described["default"]
+        return described
+
+    def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
+        """Close an object whose keys follow a pattern: other keys are refused."""
+        described = super().dict_schema(schema)
+        if "patternProperties" in described:
+            described["additionalProperties"] = False
+        return described
+
+    def generate_inner(self, schema: Any) -> JsonSchemaValue:
+        """Publish bounds that are set on top of a validator, which pydantic leaves unnamed."""
+        described = super().generate_inner(schema)
+        for bound, (keyword, tighter) in BOUNDS.items():
+            if bound in described:
+                limit = described.pop(bound)
+                described[keyword] = tighter(limit, described.get(keyword, limit))
+        return described
+
+    def field_title_should_be_set(self, schema: object) -> bool:
+        """Leave out titles, which only repeat the field's name."""
+        return False
+
+
+def _handlers(app: Litestar) -> Iterator[HTTPRouteHandler]:
+    for route in app.routes:
+        if isinstance(route, HTTPRoute):
+            for handler in route.route_handlers:
+                if handler.resolve_include_in_schema():
+                    yield handler
+
+
+def _models(app: Litestar) -> set[type[BaseModel]]:
+    found: set[Any] = set()
+    for handler in _handlers(app):
+        signature = handler.parsed_fn_signature
+        found.add(signature.return_type.annotation)
+        found.update(answer.data_container for answer in (handler.responses or {}).values())
+        if "data" in signature.parameters:
+            found.add(signature.parameters["data"].annotation)
+    return {each for each in found if isinstance(each, type) and issubclass(each, BaseModel)}
+
+
+def _components(app: Litestar) -> dict[str, Any]:
+    """Describe every value once: what goes in and what comes out have one schema."""
+    models = sorted(_models(app), key=lambda model: model.__name__)
+    _, schema = models_json_schema(
+        [(model, "validation") for model in models],
+        ref_template="#/components/schemas/{model}",
+        schema_generator=_ComponentSchema,
+    )
+    return dict(sorted(schema.get("$defs", {}).items()))
+
+
+def _operations(spec: Spec) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, item in spec["paths"].items():
+        for method in METHODS:
+            if method in item:
+                yield path, method, item[method]
+
+
+def _tidy_parameter(parameter: dict[str, Any]) -> None:
+    """Write an optional parameter as its plain type: a query cannot carry null."""
+    for name in ("deprecated", "allowEmptyValue", "allowReserved"):
+        if parameter.get(name) is False:
+            del parameter[name]
+    schema = parameter["schema"]
+    schema.pop("description", None)
+    for branch in schema.pop("oneOf", ()):
+        if branch != {"type": "null"}:
+            parameter["schema"] = branch | parameter["schema"]
+    if schema.get("default", ...) is None:
+        del schema["default"]
+
+
+def _problem_response(status: str, description: str) -> dict[str, Any]:
+    response: dict[str, Any] = {
+        "description": description,
+        "content": {PROBLEM_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    }
+    if status == "503":
+        response["headers"] = {"Retry-After": RETRY_AFTER}
+    return response
+
+
+def _share_problems(responses: dict[str, Any], shared: dict[str, Any]) -> None:
+    """Describe a problem once for all operations: every refusal has one shape."""
+    for status, response in responses.items():
+        if status >= "400":
+            name = f"Problem{status}"
+            shared.setdefault(name, _problem_response(status, response["description"]))
+            responses[status] = {"$ref": f"#/components/responses/{name}"}
+        for media_type, content in response.get("content", {}).items():
+            if media_type == "application/yaml":  # Litestar knows it as text
+                content["schema"] = {"type": "object"}
+        for header in response.get("headers", {}).values():
+            header.pop("deprecated", None)
+            header.setdefault("schema", {"type": "string"})
+
+
+RETRY_AFTER = {
+    "description": "Seconds to wait before the next try.",
+    "schema": {"type": "string"},
+}
+IF_NONE_MATCH = {
+    "name": "If-None-Match",
+    "in": "header",
+    "required": False,
+    "description": "Entity tags that the caller has; 304 when the answer has not changed.",
+    "schema": {"type": "string"},
+}
+ENTITY_TAG = {
+    "description": "Entity tag of the answer; an answer sent in pieces has none.",
+    "schema": {"type": "string"},
+}
+
+
+def _add_entity_tags(method: str, operation: dict[str, Any]) -> None:
+    """Describe what the edge does for every read."""
+    for status in ("200", "201"):
+        response = operation["responses"].get(status)
+        if response and (method == "get" or status == "201"):
+            response.setdefault("headers", {})["ETag"] = ENTITY_TAG
+    if method == "get":
+        operation.setdefault("parameters", []).append(
+            {"$ref": "#/components/parameters/IfNoneMatch"}
+        )
+        operation["responses"]["304"] = {"description": "The caller has the current answer."}
+
+
+def _tidy_operation(method: str, operation: dict[str, Any], shared: dict[str, Any]) -> None:
+    summary, _, description = operation.pop("description").partition("\n")
+    operation["summary"] = summary.rstrip(".")
+    if description.strip():
+        operation["description"] = description.strip()
+    operation.pop("deprecated", None)
+    for parameter in operation.get("parameters", ()):
+        _tidy_parameter(parameter)
+    _share_problems(operation["responses"], shared)
+    _add_entity_tags(method, operation)
+    operation["responses"] = dict(sorted(operation["responses"].items()))
+
+
+def build_spec() -> Spec:
+    """Describe every address as an OpenAPI 3.1 document."""
+    config = OpenAPIConfig(
+        title="gpuplan",
+        version=__version__,
+        description=(
+            "GPU capacity planning and total cost of ownership: what must run goes in; GPUs,"
+            " GPU hours and money come out, kept as a plan.\n\nMoney is a decimal string with its"
+            " currency beside it. Refusals are problem documents (RFC 9457). A request body is at"
+            " most 1,048,576 bytes unless the operator set another limit."
+        ),
+        contact=Contact(name="The maintainers of gpuplan"),
+        license=License(name="All rights reserved"),
+        tags=list(TAGS),
+        use_handler_docstrings=True,
+    )
+    app = Litestar(ROUTE_HANDLERS, openapi_config=config, logging_config=None)
+    described = app.openapi_schema.to_schema()
+    spec: Spec = {name: described[name] for name in ("openapi", "info", "servers", "tags")}
+    spec["paths"] = dict(sorted(described["paths"].items()))
+    spec["components"] = {
+        "schemas": _components(app),
+        "parameters": {"IfNoneMatch": IF_NONE_MATCH},
+        "responses": {},
+    }
+    for _, method, operation in _operations(spec):
+        _tidy_operation(method, operation, spec["components"]["responses"])
+    return spec
+
+
+def query_parameters(spec: Spec) -> dict[str, frozenset[str]]:
+    """Name the query parameters of each operation, by operation id."""
+    return {
+        operation["operationId"]: frozenset(
+            parameter["name"]
+            for parameter in operation.get("parameters", ())
+            if parameter.get("in") == "query"
+        )
+        for _, _, operation in _operations(spec)
+    }
+
+
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def to_yaml(spec: Spec) -> str:
+    """Write a description as YAML, the same text every time."""
+    return yaml.dump(spec, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+
+
+def write_spec(path: Path) -> None:
+    """Write the description to a file."""
+    path.write_text(to_yaml(build_spec()), encoding="utf-8")

@@ -1,0 +1,64 @@
+"""What is checked of every routed request before its handler runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+from litestar import Request
+
+from service.api.problems import FieldProblem, ProblemError, ProblemKind
+
+JSON_MEDIA_TYPE = "application/json"
+
+
+def _check_query(request: Request[Any, Any, Any], known: frozenset[str]) -> None:
+    query = request.scope["query_string"].decode("latin-1")
+    counts = Counter(name for name, _ in parse_qsl(query, keep_blank_values=True))
+    errors = [
+        FieldProblem(
+            parameter=name,
+            detail="This parameter is given more than once."
+            if name in known
+            else "This address has no such parameter.",
+        )
+        for name, count in counts.items()
+        if name not in known or count > 1
+    ]
+    if errors:
+        detail = f"The query string is not acceptable; known here: {sorted(known) or 'none'}."
+        raise ProblemError(ProblemKind.MALFORMED_QUERY, detail, errors=errors)
+
+
+async def _check_body(request: Request[Any, Any, Any]) -> None:
+    media_type, parameters = request.content_type
+    charset = parameters.get("charset", "utf-8").lower()
+    encoding = request.headers.get("content-encoding", "identity").lower()
+    if media_type != JSON_MEDIA_TYPE or charset != "utf-8" or encoding != "identity":
+        raise ProblemError(
+            ProblemKind.UNSUPPORTED_MEDIA_TYPE,
+            f"Send {JSON_MEDIA_TYPE} in UTF-8 without content encoding.",
+            headers={"Accept": JSON_MEDIA_TYPE},
+        )
+    if not await request.body():
+        raise ProblemError(ProblemKind.MALFORMED_BODY, "The body is empty; a JSON object is due.")
+
+
+def request_checks(
+    known_parameters: Mapping[str, frozenset[str]],
+) -> Callable[[Request[Any, Any, Any]], Awaitable[None]]:
+    """Make the hook that runs before each handler.
+
+    Args:
+        known_parameters: the query parameters of each operation, by operation id.
+    """
+
+    async def check(request: Request[Any, Any, Any]) -> None:
+        handler = request.route_handler
+        _check_query(request, known_parameters.get(str(handler.operation_id), frozenset()))
+        if "data" in handler.parsed_fn_signature.parameters:
+            await _check_body(request)
+
+    return check

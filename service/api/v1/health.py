@@ -1,0 +1,50 @@
+"""Whether the process lives, and whether it can answer."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from litestar import get
+from litestar.datastructures import State
+
+from service.api.problems import problem_responses, unavailable
+from service.core.value import Value
+from service.db.migrate import migration_status
+
+
+class Health(Value):
+    """A process that is well."""
+
+    status: Literal["ok"]
+    """Always "ok"; a process that is not well answers with a problem."""
+
+
+@get(
+    "/health/live",
+    operation_id="get_liveness",
+    tags=["health"],
+    responses=problem_responses(),
+    sync_to_thread=False,
+)
+def get_liveness() -> Health:
+    """Tell that the process lives."""
+    return Health(status="ok")
+
+
+@get(
+    "/health/ready",
+    operation_id="get_readiness",
+    tags=["health"],
+    responses=problem_responses(),
+)
+async def get_readiness(state: State) -> Health:
+    """Tell that requests can be answered.
+
+    The database is reached, and at the revision that this code was written for.
+    """
+    status = await migration_status(state.engine)
+    if not status.is_current:
+        raise unavailable(
+            f"The database is at revision {status.applied}, this code needs {status.expected}."
+        )
+    return Health(status="ok")

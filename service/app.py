@@ -1,0 +1,72 @@
+"""The application: everything is wired here, by one function."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cache
+
+import structlog
+from litestar import Litestar
+from litestar.datastructures import State
+from litestar.plugins.pydantic import PydanticPlugin
+
+from service.api.edge import wrap
+from service.api.json_body import StrictBodies
+from service.api.openapi import build_spec, query_parameters, to_yaml
+from service.api.problems import EXCEPTION_HANDLERS
+from service.api.request_checks import request_checks
+from service.api.routes import ROUTE_HANDLERS
+from service.db.errors import DatabaseError
+from service.db.session import make_engine, make_read_pool
+from service.settings import Settings
+
+
+def configure_logging() -> None:
+    """Write one JSON object a line: a time, a level, an event and its fields."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ]
+    )
+
+
+def _database(url: str | None) -> Callable[[Litestar], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def lifespan(app: Litestar) -> AsyncIterator[None]:
+        if url is None:
+            raise DatabaseError("DATABASE_URL is not set: the service needs its database.")
+        engine = make_engine(url)
+        try:
+            async with make_read_pool(url) as read_pool:
+                app.state.update(engine=engine, read_pool=read_pool)
+                yield
+        finally:
+            await engine.dispose()
+
+    return lifespan
+
+
+def create_app(settings: Settings | None = None) -> Litestar:
+    """Make the application; without settings they are read from the environment."""
+    if settings is None:
+        settings = Settings.from_environment()
+        configure_logging()
+    spec = build_spec()
+    app = Litestar(
+        ROUTE_HANDLERS,
+        before_request=request_checks(query_parameters(spec)),
+        exception_handlers=EXCEPTION_HANDLERS,
+        lifespan=[_database(settings.database_url)],
+        logging_config=None,
+        openapi_config=None,
+        plugins=[PydanticPlugin(), StrictBodies()],
+        request_max_body_size=settings.max_body_bytes,
+        state=State({"openapi_yaml": cache(lambda: to_yaml(spec))}),
+    )
+    app.asgi_handler = wrap(app.asgi_handler, allowed_hosts=settings.allowed_hosts)
+    return app

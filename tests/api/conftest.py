@@ -1,0 +1,95 @@
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from service.app import configure_logging, create_app
+from service.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+START_LIMIT_S = 60
+STOP_LIMIT_S = 20
+
+
+@pytest.fixture(scope="session", autouse=True)
+def logging():
+    """The service's own log; the default one draws each error for seconds."""
+    configure_logging()
+
+
+@pytest.fixture(scope="session")
+def bare_app():
+    """The application without a database: for what is answered before any handler needs one."""
+    return create_app(Settings(allowed_hosts=("plans.example.org",)))
+
+
+@pytest.fixture
+async def bare_client(bare_app):
+    transport = httpx.ASGITransport(bare_app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        yield client
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_until_ready(url, process, log):
+    deadline = time.monotonic() + START_LIMIT_S
+    while process.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(httpx.TransportError):
+            if httpx.get(f"{url}/health/ready").status_code == 200:
+                return
+        time.sleep(0.05)
+    pytest.fail(f"the server did not become ready:\n{log.read_text()}")
+
+
+@contextlib.contextmanager
+def serving(database, folder, **environment):
+    """The service as it runs for its users, behind granian; always stopped."""
+    port = free_port()
+    command = [sys.executable, "-m", "granian", "service.app:create_app", "--factory"]
+    command += ["--interface", "asgi", "--host", "127.0.0.1", "--port", str(port)]
+    log = folder / "server.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*command, "--workers", "1"],
+            cwd=ROOT,
+            env={**os.environ, "DATABASE_URL": database.service_url, **environment},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        wait_until_ready(url, process, log)
+        yield url
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="session")
+def server_url(shared_database, tmp_path_factory):
+    """Address of a live server over the shared database."""
+    with serving(shared_database, tmp_path_factory.mktemp("server")) as url:
+        yield url
+
+
+@pytest.fixture
+def client(server_url):
+    """A client of the live server."""
+    with httpx.Client(base_url=server_url, timeout=30) as client:
+        yield client
