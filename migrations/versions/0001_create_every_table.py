@@ -112,13 +112,16 @@ def upgrade() -> None:
         sa.Column("gpu_hours", sa.Double(), nullable=True),
         sa.Column("amount", sa.Numeric(precision=18, scale=2), nullable=True),
         sa.Column("cash_amount", sa.Numeric(precision=18, scale=2), nullable=True),
+        sa.Column("training_amount", sa.Numeric(precision=18, scale=2), nullable=True),
+        sa.Column("serving_amount", sa.Numeric(precision=18, scale=2), nullable=True),
         sa.Column("currency", sa.Text(), nullable=False),
         sa.Column("line_count", sa.Integer(), nullable=False),
         sa.Column("body", sa.LargeBinary(), nullable=False),
         sa.CheckConstraint("team <> ''", name=op.f("ck_plan_team_is_named")),
         sa.CheckConstraint(
             "NOT feasible OR (peak_gpu_count IS NOT NULL AND gpu_hours IS NOT NULL"
-            " AND amount IS NOT NULL AND cash_amount IS NOT NULL)",
+            " AND amount IS NOT NULL AND cash_amount IS NOT NULL"
+            " AND training_amount IS NOT NULL AND serving_amount IS NOT NULL)",
             name=op.f("ck_plan_feasible_has_totals"),
         ),
         sa.ForeignKeyConstraint(
@@ -160,6 +163,12 @@ def upgrade() -> None:
             deferrable=True,
         ),
         sa.PrimaryKeyConstraint("team", "key", name=op.f("pk_idempotency_key")),
+    )
+    op.create_index(
+        op.f("ix_idempotency_key_team_created_at"),
+        "idempotency_key",
+        ["team", "created_at"],
+        unique=False,
     )
     op.create_table(
         "plan_line",
@@ -210,6 +219,7 @@ def upgrade() -> None:
         sa.Column("unit", sa.Text(), nullable=False),
         sa.Column("per", sa.Text(), nullable=False),
         sa.Column("formula", sa.Text(), nullable=False),
+        sa.Column("inputs", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
         sa.Column("sources", postgresql.ARRAY(sa.Text()), nullable=False),
         sa.ForeignKeyConstraint(
             ["plan_id", "team"],
@@ -232,6 +242,7 @@ def downgrade() -> None:
     op.drop_index(op.f("ix_plan_quantity_plan_id_scope_name"), table_name="plan_quantity")
     op.drop_table("plan_quantity")
     op.drop_table("plan_line")
+    op.drop_index(op.f("ix_idempotency_key_team_created_at"), table_name="idempotency_key")
     op.drop_table("idempotency_key")
     op.drop_index("ix_plan_team_created_at_id", table_name="plan")
     op.drop_table("plan")

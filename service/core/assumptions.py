@@ -71,5 +71,5 @@ class AssumptionUsed(Value):
     """Where it comes from, or "given in the request"."""
     verified: bool
     """False when it rests on memory or on one weak source."""
-    override_at: Text
+    override_at: LongText
     """JSON pointer in the request where another value can be given."""

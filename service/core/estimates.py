@@ -8,7 +8,7 @@ from pydantic import Field
 from service.core.parallelism import ParallelLayout
 from service.core.scenarios.procurement import PoolKind
 from service.core.units import Per, Unit
-from service.core.value import Amount, Currency, IsoDate, LongText, Month, Text, Value
+from service.core.value import NO_NUL, Amount, Currency, IsoDate, LongText, Month, Text, Value
 
 Verdict = Literal["green", "amber", "red"]
 """Memory use against what programs can address: below 80 %, below 95 %, above."""
@@ -53,6 +53,10 @@ PurchaseKind = Literal[
 """On what terms."""
 
 
+Scope = Annotated[str, Field(min_length=1, max_length=300, pattern=NO_NUL)]
+"""plan, pool:NAME, run:NAME or service:NAME; longer than the longest name."""
+
+
 class Range(Value):
     """An uncertain number: typical value between its 10th and 90th percentile."""
 
@@ -72,7 +76,7 @@ class Range(Value):
 class Quantity(Value):
     """One number that an answer stands on, with everything needed to recompute it."""
 
-    scope: Text
+    scope: Scope
     """plan, pool:NAME, run:NAME or service:NAME."""
     name: Text
     """Published name; its unit is part of the name or stands beside it."""

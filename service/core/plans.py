@@ -13,13 +13,14 @@ from service.core.estimates import (
     PlanMonth,
     PlanTotals,
     PoolSize,
+    Scope,
     ServingServiceEstimate,
     TrainingRunEstimate,
 )
 from service.core.scenarios.scenario import Scenario
 from service.core.snapshot import ReleaseRef
 from service.core.units import Per, Unit
-from service.core.value import IsoDate, Text, Value
+from service.core.value import Currency, IsoDate, Text, Value
 
 SCHEMA_VERSION = 1
 ReleaseChoice = Annotated[str, Field(pattern=r"^(latest|[0-9]{4}\.[0-9]{1,2}\.[0-9]{1,4})$")]
@@ -37,6 +38,17 @@ class PlanRequest(Value):
     """Day whose prices are used; today (UTC) when null; comes back resolved."""
     scenario: Scenario
     """The question."""
+
+
+class ReplanRequest(Value):
+    """What is sent to run a stored plan's scenario again; the plan itself stays as it is."""
+
+    name: Text | None = None
+    """Name of the new plan; the old plan's when null."""
+    catalog_release: ReleaseChoice = "latest"
+    """Release whose facts are used; comes back resolved."""
+    as_of_date: IsoDate | None = None
+    """Day whose prices are used; today (UTC) when null; comes back resolved."""
 
 
 class PlanLinks(Value):
@@ -120,6 +132,8 @@ class PlanSummary(Value):
     """Plan that this one is a re-run of."""
     feasible: bool
     """False when anything ran out."""
+    currency: Currency
+    """Currency of all its amounts."""
     totals: PlanTotals | None
     """Totals; null when infeasible."""
 
@@ -140,7 +154,7 @@ class ComparedValue(Value):
 class ComparedQuantity(Value):
     """One quantity of all compared plans."""
 
-    scope: Text
+    scope: Scope
     """plan, pool:NAME, run:NAME or service:NAME."""
     name: Text
     """Published name."""

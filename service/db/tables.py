@@ -101,6 +101,8 @@ class PlanRow(Base):
     gpu_hours: Mapped[float | None] = mapped_column(Double)
     amount: Mapped[Decimal | None] = mapped_column(Money)
     cash_amount: Mapped[Decimal | None] = mapped_column(Money)
+    training_amount: Mapped[Decimal | None] = mapped_column(Money)
+    serving_amount: Mapped[Decimal | None] = mapped_column(Money)
     currency: Mapped[str] = mapped_column(Text)
     line_count: Mapped[int]
     body: Mapped[bytes]
@@ -109,7 +111,8 @@ class PlanRow(Base):
         CheckConstraint("team <> ''", name="team_is_named"),
         CheckConstraint(
             "NOT feasible OR (peak_gpu_count IS NOT NULL AND gpu_hours IS NOT NULL"
-            " AND amount IS NOT NULL AND cash_amount IS NOT NULL)",
+            " AND amount IS NOT NULL AND cash_amount IS NOT NULL"
+            " AND training_amount IS NOT NULL AND serving_amount IS NOT NULL)",
             name="feasible_has_totals",
         ),
         UniqueConstraint("id", "team"),  # what refers to a plan belongs to its team
@@ -155,7 +158,7 @@ class PlanLine(Base):
 
 
 class PlanQuantity(Base):
-    """One named number of a plan, with the formula that made it and its sources."""
+    """One named number of a plan, with the formula that made it, what went in, and its sources."""
 
     __tablename__ = "plan_quantity"
 
@@ -170,6 +173,7 @@ class PlanQuantity(Base):
     unit: Mapped[str] = mapped_column(Text)
     per: Mapped[str] = mapped_column(Text)
     formula: Mapped[str] = mapped_column(Text)
+    inputs: Mapped[dict[str, Any]] = mapped_column(JSONB)
     sources: Mapped[list[str]] = mapped_column(ARRAY(Text))
 
     __table_args__ = (
@@ -199,4 +203,5 @@ class IdempotencyKey(Base):
             deferrable=True,
             initially="DEFERRED",
         ),
+        Index(None, "team", "created_at"),  # to find those that have run out
     )

@@ -55,6 +55,8 @@ def plan_values(team, **changed):
         "gpu_hours": 1158607.252881,
         "amount": Decimal("7971217.90"),
         "cash_amount": Decimal("7971217.90"),
+        "training_amount": Decimal("4114014.70"),
+        "serving_amount": Decimal("3857203.20"),
         "currency": "USD",
         "line_count": 1,
         "body": b'{"name": "base case"}',
@@ -96,6 +98,7 @@ async def add_plan(engine, team, **changed) -> UUID:
                 unit="h",
                 per="plan",
                 formula="sum",
+                inputs={},
                 sources=[],
             )
         )
