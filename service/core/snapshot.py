@@ -87,13 +87,15 @@ class CatalogSnapshot:
         except KeyError:
             raise UnknownKey(kind, key, release=self.release.version, pointer=pointer) from None
 
-    def gpu(self, key: str, *, pointer: str = "") -> Gpu:
-        """Return a GPU. Raises UnknownKey."""
-        return self._find("gpu", self.gpus, key, pointer)
+    def gpu(self, ref: str | Gpu, *, pointer: str = "") -> Gpu:
+        """Return a GPU by key, or the one described in the request as it is. Raises UnknownKey."""
+        return ref if isinstance(ref, Gpu) else self._find("gpu", self.gpus, ref, pointer)
 
-    def architecture(self, key: str, *, pointer: str = "") -> ModelArchitecture:
-        """Return an architecture. Raises UnknownKey."""
-        return self._find("architecture", self.architectures, key, pointer)
+    def architecture(self, ref: str | ModelArchitecture, *, pointer: str = "") -> ModelArchitecture:
+        """Return an architecture by key, or the one described in the request. Raises UnknownKey."""
+        if isinstance(ref, ModelArchitecture):
+            return ref
+        return self._find("architecture", self.architectures, ref, pointer)
 
     def number_format(self, key: str, *, pointer: str = "") -> NumberFormat:
         """Return a number format: an unknown one is an error, never 16 bit. Raises UnknownKey."""
