@@ -1,16 +1,142 @@
-"""The `gpuplan` command."""
+"""The `gpuplan` command: each sub-command parses its arguments and calls one function.
+
+A sub-command imports only what it needs: planning from a file loads no web server.
+"""
 
 from __future__ import annotations
 
 import argparse
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
 
 from service import __version__
+from service.core.errors import CoreError
+from service.db.errors import DatabaseError
+from service.settings import PROJECT_ROOT, Settings
+
+FAILED = 1
+WRONG_INPUT = 2
+
+Command = Callable[[argparse.Namespace], int]
+
+
+class CommandError(Exception):
+    """A failure that the message explains in one line."""
+
+    def __init__(self, message: str, *, exit_code: int = FAILED) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; the return value is the exit code."""
+    logging.basicConfig(format="gpuplan: %(message)s", level=logging.WARNING)
+    parsed = _parser().parse_args(arguments)
+    command: Command = parsed.command
+    try:
+        return command(parsed)
+    except CommandError as error:
+        return _complain(error, error.exit_code)
+    except CoreError as error:
+        return _complain(error, WRONG_INPUT)
+    except DatabaseError as error:
+        return _complain(error, FAILED)
+
+
+def _complain(error: Exception, exit_code: int) -> int:
+    print(f"gpuplan: {error}", file=sys.stderr)
+    return exit_code
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="gpuplan", description="Plan GPU capacity and cost.")
     parser.add_argument("--version", action="version", version=f"gpuplan {__version__}")
-    parser.parse_args(arguments)
-    parser.print_help()
-    return 2
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_serve(commands)
+    _add(commands, "migrate", _migrate, "bring the database of DATABASE_URL to the newest revision")
+    nested = commands.add_parser("openapi", help="the API description").add_subparsers(
+        required=True, metavar="ACTION"
+    )
+    _add(nested, "write", _write_openapi, "write openapi/v1.yaml")
+    return parser
+
+
+def _add(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    command: Command,
+    description: str,
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=description, description=description
+    )
+    parser.set_defaults(command=command)
+    return parser
+
+
+def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _add(commands, "serve", _serve, "serve the API, with a database of its own if need be")
+    parser.add_argument("--host", default="127.0.0.1", help="address to serve on (127.0.0.1)")
+    parser.add_argument("--port", type=_port, default=8000, help="port; 0: a free one (8000)")
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR", help="folder of the embedded database (.state/postgres)"
+    )
+    parser.add_argument("--workers", type=_worker_count, default=2, help="processes that serve (2)")
+
+
+def _whole_number(text: str, lowest: int, highest: int) -> int:
+    if not text.isdecimal() or not lowest <= int(text) <= highest:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from {lowest} to {highest}")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    return _whole_number(text, 0, 65535)
+
+
+def _worker_count(text: str) -> int:
+    return _whole_number(text, 1, 64)
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    from service.launch import LaunchError, ServeOptions, serve
+
+    settings = Settings.from_environment()
+    if arguments.data is not None and settings.database_url is not None:
+        raise CommandError(
+            "--data names the folder of the embedded database, but DATABASE_URL names another "
+            "database. Give one of the two.",
+            exit_code=WRONG_INPUT,
+        )
+    options = ServeOptions(arguments.host, arguments.port, arguments.workers, arguments.data)
+    try:
+        serve(options, settings)
+    except LaunchError as error:
+        raise CommandError(str(error)) from error
+    return 0
+
+
+def _migrate(_: argparse.Namespace) -> int:
+    from service.db.migrate import expected_revision, migrate
+
+    settings = Settings.from_environment()
+    if settings.migration_url is None:
+        raise CommandError(
+            "set DATABASE_URL (and DATABASE_MIGRATION_URL) to the database to migrate; `serve` "
+            "migrates the embedded one by itself.",
+            exit_code=WRONG_INPUT,
+        )
+    migrate(settings.migration_url, settings.database_url)
+    print(f"gpuplan: the database is at revision {expected_revision()}")
+    return 0
+
+
+def _write_openapi(_: argparse.Namespace) -> int:
+    from service.api.openapi import write_spec
+
+    path = PROJECT_ROOT / "openapi" / "v1.yaml"
+    write_spec(path)
+    print(f"gpuplan: wrote {path}")
+    return 0

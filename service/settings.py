@@ -51,3 +51,10 @@ class Settings(BaseModel):
     def migration_url(self) -> str | None:
         """Postgres as the role that migrates."""
         return self.database_migration_url or self.database_url
+
+
+def worker_environment(service_url: str) -> dict[str, str]:
+    """The environment of the processes that serve: ours, without the role that owns the tables."""
+    withheld = {"DATABASE_MIGRATION_URL"}
+    kept = {name: value for name, value in os.environ.items() if name not in withheld}
+    return {**kept, "DATABASE_URL": service_url}

@@ -251,7 +251,7 @@ class EmbeddedPostgres:
                 # A session of its own: Ctrl-C in the terminal must reach the service alone.
                 start_new_session=True,
                 pass_fds=(lock,),  # the data stays locked until the last server process has ended
-                preexec_fn=_end_with_parent(os.getpid()),  # noqa: PLW1509  it calls only into the kernel
+                preexec_fn=end_with_parent(signal.SIGINT),  # noqa: PLW1509  it calls only into the kernel
                 cwd="/",
                 env=SERVER_ENVIRONMENT,
                 user=self._uid,
@@ -329,14 +329,15 @@ def _is_alive(pid: str) -> bool:
     return True
 
 
-def _end_with_parent(parent_pid: int) -> Callable[[], None] | None:
-    """What the server's process runs first: ask for a fast stop when this process ends."""
+def end_with_parent(signal_number: int) -> Callable[[], None] | None:
+    """What a started process runs first: ask for a signal when this process ends by any means."""
     if sys.platform != "linux":
         return None
+    parent_pid = os.getpid()
     prctl = ctypes.CDLL(None).prctl  # looked up before the fork, where loading is not safe
 
     def prepare() -> None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGINT)
+        prctl(PR_SET_PDEATHSIG, signal_number)
         if os.getppid() != parent_pid:  # it ended before the request
             os._exit(1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,13 @@ from service.db.tables import SERVICE_PRIVILEGES
 
 MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
 ADVISORY_LOCK_KEY = 7_239_411_508  # any number that no other program of the same database uses
+
+log = logging.getLogger("gpuplan")
+
+ONE_ROLE = text(
+    "SELECT EXISTS (SELECT FROM pg_tables WHERE tablename = 'plan' AND tableowner = current_user),"
+    " rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"
+)
 
 
 @dataclass(frozen=True)
@@ -68,7 +76,7 @@ def migration_connection(url: str) -> Iterator[Connection]:
     try:
         connection = engine.connect()
     except DBAPIError as error:
-        raise DatabaseError(f"cannot reach the database: {str(error.orig).strip()}") from error
+        raise DatabaseError(f"cannot reach the database: {_first_line(error)}") from error
     with connection:
         connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": ADVISORY_LOCK_KEY})
         # A migration gives up rather than make all others queue behind it.
@@ -91,10 +99,17 @@ def migrate(url: str, service_url: str | None = None) -> None:
     with migration_connection(url) as connection:
         config = migration_config()
         config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        try:
+            command.upgrade(config, "head")
+        except DBAPIError as error:
+            raise DatabaseError(f"cannot migrate: {_first_line(error)}") from error
         if service_url is not None:
             _grant_service_role(connection, service_url)
             connection.commit()
+
+
+def _first_line(error: DBAPIError) -> str:
+    return str(error.orig).strip().partition("\n")[0]
 
 
 def _grant_service_role(connection: Connection, service_url: str) -> None:
@@ -103,11 +118,24 @@ def _grant_service_role(connection: Connection, service_url: str) -> None:
         raise DatabaseError("DATABASE_URL must name its role: postgresql://role@host/database.")
     role = str(address["user"])
     if role == connection.scalar(text("SELECT current_user")):
+        _warn_about_one_role(connection, role)
         return
     _ensure_role(connection, role, address.get("password"))
     for table, privileges in SERVICE_PRIVILEGES.items():
         statement = sql.SQL("GRANT " + privileges + " ON {} TO {}")
         _execute(connection, statement.format(sql.Identifier(table), sql.Identifier(role)))
+
+
+def _warn_about_one_role(connection: Connection, role: str) -> None:
+    owns, is_above = connection.execute(ONE_ROLE).one()
+    if is_above:
+        log.warning(
+            "the role %r is above row-level security: nothing keeps teams apart. Set "
+            "DATABASE_MIGRATION_URL to it, and DATABASE_URL to a restricted role.",
+            role,
+        )
+    elif owns:
+        log.warning("the role %r both owns the tables and serves; two roles are safer.", role)
 
 
 def _ensure_role(connection: Connection, role: str, password: object) -> None:

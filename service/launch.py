@@ -1,0 +1,178 @@
+"""Starts what one machine needs to serve: database, catalog, workers; and stops it again."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from service.db.embedded import (
+    OWNER_ROLE,
+    SERVICE_ROLE,
+    EmbeddedPostgres,
+    default_data_folder,
+    end_with_parent,
+)
+from service.db.migrate import migrate
+from service.settings import PROJECT_ROOT, Settings, worker_environment
+
+START_LIMIT_S = 120.0
+DRAIN_LIMIT_S = 30
+POLL_INTERVAL_S = 0.1
+EXAMPLE_REQUEST = PROJECT_ROOT / "openapi" / "examples" / "create_plan.request.json"
+
+
+class LaunchError(Exception):
+    """The service cannot be started, or ended by itself; the message says why."""
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """What `gpuplan serve` is asked for."""
+
+    host: str
+    port: int
+    worker_count: int
+    data_folder: Path | None
+
+
+@dataclass(frozen=True)
+class Databases:
+    """The addresses of the database for the two roles; the embedded server, if it is ours."""
+
+    service_url: str
+    owner_url: str
+    embedded: EmbeddedPostgres | None
+
+
+def serve(options: ServeOptions, settings: Settings) -> None:
+    """Serve until told to stop, then let requests end and stop what was started.
+
+    Raises:
+        DatabaseError: the database cannot be started, reached or migrated.
+        LaunchError: the port is taken, or a part ended by itself.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+    with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
+        port = _usable_port(options.host, options.port)
+        databases = stack.enter_context(_databases(options.data_folder, settings))
+        migrate(databases.owner_url, databases.service_url)
+        workers = stack.enter_context(_workers(options, port, databases.service_url))
+        _wait_until_ready(options.host, port, workers)
+        _greet(_address(options.host, port))
+        _wait_while_well(workers, databases.embedded)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    """Unwind what was started, once: a second signal must not cut the unwinding short."""
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _usable_port(host: str, port: int) -> int:
+    """The port, or a free one for 0. Workers share a port, so none of them notices a taken one."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            return int(probe.getsockname()[1])
+    except OSError as error:
+        raise LaunchError(f"cannot serve on {host} port {port}: {error.strerror}.") from error
+
+
+@contextlib.contextmanager
+def _databases(data_folder: Path | None, settings: Settings) -> Iterator[Databases]:
+    if settings.database_url is not None:
+        owner_url = settings.migration_url or settings.database_url
+        yield Databases(settings.database_url, owner_url, None)
+        return
+    folder = data_folder or default_data_folder(PROJECT_ROOT)
+    with EmbeddedPostgres(folder, programs=settings.pg_bindir) as server:
+        yield Databases(server.url(SERVICE_ROLE), server.url(OWNER_ROLE), server)
+
+
+@contextlib.contextmanager
+def _workers(
+    options: ServeOptions, port: int, service_url: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    arguments = {
+        "interface": "asgi",
+        "host": options.host,
+        "port": port,
+        "workers": options.worker_count,
+        "workers-kill-timeout": DRAIN_LIMIT_S,
+        "log-level": "warning",
+    }
+    flags = [part for name, value in arguments.items() for part in (f"--{name}", str(value))]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "granian", *flags, "--factory", "service.app:create_app"],
+        cwd=PROJECT_ROOT,
+        env=worker_environment(service_url),
+        start_new_session=True,  # Ctrl-C in the terminal reaches this process, which passes it on
+        preexec_fn=end_with_parent(signal.SIGTERM),  # noqa: PLW1509  it calls only into the kernel
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(2 * DRAIN_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _address(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _wait_until_ready(host: str, port: int, workers: subprocess.Popen[bytes]) -> None:
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  not bound here
+    deadline = time.monotonic() + START_LIMIT_S
+    while time.monotonic() < deadline:
+        if workers.poll() is not None:
+            raise LaunchError(f"the workers did not start (exit code {workers.returncode}).")
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            connection = http.client.HTTPConnection(reachable, port, timeout=5)
+            with contextlib.closing(connection):
+                connection.request("GET", "/health/ready", headers={"Host": "localhost"})
+                if connection.getresponse().status == http.HTTPStatus.OK:
+                    return
+        time.sleep(POLL_INTERVAL_S)
+    raise LaunchError(f"the workers were not ready in {START_LIMIT_S:.0f} s.")
+
+
+def _greet(address: str) -> None:
+    print(f"gpuplan: serving on {address}")
+    print(f"gpuplan: documentation at {address}/docs")
+    print(
+        f"gpuplan: try  curl -s {address}/v1/plans -H 'Content-Type: application/json' "
+        f"--data-binary @{shlex.quote(str(EXAMPLE_REQUEST))}",
+        flush=True,
+    )
+
+
+def _wait_while_well(
+    workers: subprocess.Popen[bytes], embedded: EmbeddedPostgres | None
+) -> NoReturn:
+    while True:
+        if workers.poll() is not None:
+            raise LaunchError(f"the workers ended by themselves (exit code {workers.returncode}).")
+        if embedded is not None and embedded.has_ended:
+            raise LaunchError("the database ended by itself; its log is in the data folder.")
+        time.sleep(POLL_INTERVAL_S)

@@ -1,0 +1,229 @@
+"""The `gpuplan` command: it serves until told to stop, and each failure is one clear line."""
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import psycopg
+import pytest
+
+from service import __version__, cli
+
+GPUPLAN = Path(sys.executable).with_name("gpuplan")
+ADDRESS = re.compile(r"^gpuplan: serving on (http://127\.0\.0\.1:\d+)$", re.MULTILINE)
+START_LIMIT_S = 90
+STOP_LIMIT_S = 60
+OWN_DATABASE = {"DATABASE_URL": "", "DATABASE_MIGRATION_URL": ""}
+
+
+class Serving:
+    """A running `gpuplan serve`."""
+
+    def __init__(self, process, log):
+        self.process = process
+        self._log = log
+        self.url = self._wait_for_address()
+
+    @property
+    def output(self):
+        return self._log.read_text()
+
+    def _wait_for_address(self):
+        deadline = time.monotonic() + START_LIMIT_S
+        while time.monotonic() < deadline and self.process.poll() is None:
+            if found := ADDRESS.search(self.output):
+                return found[1]
+            time.sleep(0.05)
+        pytest.fail(f"no address was printed:\n{self.output}")
+
+    def stop(self, signal_number):
+        self.process.send_signal(signal_number)
+        return self.process.wait(STOP_LIMIT_S)
+
+
+@contextlib.contextmanager
+def serving(folder, *arguments, **environment):
+    log = folder / "serve.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [GPUPLAN, "serve", "--port", "0", "--workers", "1", *arguments],
+            env={**os.environ, **OWN_DATABASE, **environment},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield Serving(process, log)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait(STOP_LIMIT_S)
+
+
+def run(*arguments, **environment):
+    return subprocess.run(
+        [GPUPLAN, *arguments],
+        env={**os.environ, **OWN_DATABASE, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=START_LIMIT_S,
+    )
+
+
+def assert_one_line(done, exit_code, pattern):
+    assert done.returncode == exit_code, done.stderr
+    assert re.fullmatch(f"gpuplan: .*{pattern}.*\n", done.stderr), done.stderr
+    assert done.stdout == ""
+
+
+def pids_of(data):
+    """Processes whose command line names the data folder: the launcher and the database."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if str(data).encode() in path.read_bytes():
+                found.add(int(path.parent.name))
+    return found
+
+
+def database_pid(data):
+    return int((data / "cluster" / "postmaster.pid").read_text().splitlines()[0])
+
+
+def wait_until_nothing_runs(data):
+    deadline = time.monotonic() + STOP_LIMIT_S
+    while pids_of(data) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert pids_of(data) == set()
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT])
+def test_serve_prints_where_it_serves_and_ends_whole_when_told(open_folder, signal_number):
+    data = open_folder / "data"
+    with serving(open_folder, "--data", str(data)) as running:
+        assert httpx.get(f"{running.url}/health/ready").json() == {"status": "ok"}
+        assert f"documentation at {running.url}/docs\n" in running.output
+        assert f"curl -s {running.url}/v1/plans " in running.output
+        assert httpx.get(f"{running.url}/docs").status_code == 200
+        assert running.stop(signal_number) == 0
+        wait_until_nothing_runs(data)
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(running.url)
+
+
+def test_nothing_is_left_when_the_launcher_is_killed(open_folder):
+    data = open_folder / "data"
+    with serving(open_folder, "--data", str(data)) as running:
+        running.process.kill()
+        running.process.wait()
+        wait_until_nothing_runs(data)
+        deadline = time.monotonic() + STOP_LIMIT_S
+        with pytest.raises(httpx.ConnectError):
+            while time.monotonic() < deadline:
+                httpx.get(f"{running.url}/health/live")
+
+
+def test_the_service_ends_when_its_database_does(open_folder):
+    data = open_folder / "data"
+    with serving(open_folder, "--data", str(data)) as running:
+        os.kill(database_pid(data), signal.SIGKILL)
+        assert running.process.wait(STOP_LIMIT_S) == 1
+        assert "gpuplan: the database ended by itself" in running.output
+
+
+def test_a_second_service_on_the_same_data_is_refused(open_folder):
+    data = open_folder / "data"
+    with serving(open_folder, "--data", str(data)) as running:
+        refused = run("serve", "--port", "0", "--data", str(data))
+        assert_one_line(refused, 1, f"in use by process {running.process.pid}")
+        assert httpx.get(f"{running.url}/health/ready").status_code == 200
+
+
+def test_a_taken_port_is_refused(open_folder):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        refused = run("serve", "--port", str(port), "--data", str(open_folder / "data"))
+    assert_one_line(refused, 1, f"cannot serve on 127.0.0.1 port {port}")
+    assert not (open_folder / "data").exists()
+
+
+def test_serve_uses_the_database_that_it_is_given(server, tmp_path):
+    with server.clone(template="template0") as empty:
+        urls = {
+            "DATABASE_URL": empty.service_url,
+            "DATABASE_MIGRATION_URL": empty.owner_url,
+        }
+        with serving(tmp_path, **urls) as running:
+            assert httpx.get(f"{running.url}/health/ready").status_code == 200
+            assert running.stop(signal.SIGTERM) == 0
+        with psycopg.connect(empty.service_url) as connection:
+            assert connection.execute("SELECT count(*) FROM plan").fetchone() == (0,)
+
+
+def test_the_restricted_role_alone_can_serve_a_migrated_database(database, tmp_path):
+    with serving(tmp_path, DATABASE_URL=database.service_url) as running:
+        assert httpx.get(f"{running.url}/health/ready").status_code == 200
+        assert "two roles are safer" not in running.output
+
+
+def test_one_role_for_everything_is_told_that_two_are_safer(server, tmp_path):
+    with (
+        server.clone(template="template0") as empty,
+        serving(tmp_path, DATABASE_URL=empty.owner_url) as running,
+    ):
+        assert "both owns the tables and serves; two roles are safer" in running.output
+
+
+def test_a_database_and_a_folder_contradict_each_other():
+    refused = run("serve", "--data", "x", DATABASE_URL="postgresql://nobody@127.0.0.1:1/nothing")
+    assert_one_line(refused, 2, "DATABASE_URL names another database")
+
+
+def test_a_database_that_is_not_there_is_named():
+    refused = run("serve", "--port", "0", DATABASE_URL="postgresql://nobody@127.0.0.1:1/nothing")
+    assert_one_line(refused, 1, "cannot reach the database")
+
+
+def test_migrate_brings_a_database_to_the_newest_revision(server):
+    with server.clone(template="template0") as empty:
+        urls = {"DATABASE_URL": empty.service_url, "DATABASE_MIGRATION_URL": empty.owner_url}
+        done = run("migrate", **urls)
+        assert (done.returncode, done.stderr) == (0, "")
+        again = run("migrate", **urls)
+        assert again.stdout == done.stdout
+        assert re.fullmatch(r"gpuplan: the database is at revision \d{4}\n", done.stdout)
+
+
+def test_migrate_without_a_database_asks_for_one():
+    assert_one_line(run("migrate"), 2, "set DATABASE_URL")
+
+
+def test_a_role_that_may_not_migrate_is_told_so(server):
+    with server.clone(template="template0") as empty:
+        refused = run("migrate", DATABASE_URL=empty.service_url)
+    assert_one_line(refused, 1, "cannot migrate: permission denied")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["nonsense"], ["serve", "--port", "70000"], ["serve", "--workers", "0"], ["openapi"]],
+)
+def test_a_wrong_use_ends_with_two(arguments, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    assert ended.value.code == 2
+    assert "usage: gpuplan" in capsys.readouterr().err
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"gpuplan {__version__}\n"
