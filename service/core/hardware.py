@@ -1,6 +1,8 @@
 """Accelerators, the nodes they stand in, and the number formats they compute in."""
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from service.core.units import (
     BITS_PER_BYTE,
@@ -13,6 +15,7 @@ from service.core.value import (
     Count,
     CountOrZero,
     Key,
+    LongText,
     NonNegative,
     Positive,
     PositiveFraction,
@@ -100,6 +103,10 @@ class Gpu(Value):
     """Board or module limit in W."""
     node_gpu_count: Count = 8
     """GPUs of the usual node: the unit that is bought or rented where nothing else is said."""
+    mig_instance_count: CountOrZero = 0
+    """Hardware partitions of one GPU that serve apart from each other; 0 when it has none."""
+    note: LongText | None = None
+    """What to know about the part."""
     provenance: Provenance = Provenance()
     """Where these facts come from."""
 
@@ -158,6 +165,8 @@ class Node(Value):
     """How the power figure is known; a rule is an estimate."""
     scale_out_gbit_per_s_per_gpu: Positive | None = None
     """Network bandwidth per GPU between nodes in Gbit/s, one direction."""
+    note: LongText | None = None
+    """What to know about the node."""
     provenance: Provenance = Provenance()
     """Where these facts come from."""
 
@@ -175,7 +184,7 @@ class NumberFormat(Value):
     """Bits of the exponent; 0 for integers."""
     mantissa_bits: CountOrZero
     """Bits of the mantissa without the hidden one; value bits for integers."""
-    largest_value: Positive
+    largest_value: Annotated[float, Field(gt=0, le=4e38)]
     """Largest finite magnitude."""
     scale_bits: CountOrZero = 0
     """Bits of one block scale; 0 without block scales."""
@@ -213,5 +222,7 @@ class Site(Value):
     """Grid intensity in g CO2e per kWh."""
     renewable_fraction: PositiveFraction | None = None
     """Share bought from renewable sources, where stated."""
+    note: LongText | None = None
+    """What to know about the site."""
     provenance: Provenance = Provenance()
     """Where these facts come from."""

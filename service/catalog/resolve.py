@@ -1,0 +1,265 @@
+"""From located entries to core values: units in the names, provenance filled in."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import date
+from decimal import ROUND_HALF_EVEN, Decimal
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from service.catalog.entries import (
+    ArchitectureEntry,
+    AssumptionEntry,
+    Fact,
+    FormatEntry,
+    GpuEntry,
+    NodeEntry,
+    SiteEntry,
+    SourcedEntry,
+)
+from service.catalog.files import CatalogFolder, Located, read_folder, rental_context
+from service.catalog.findings import Finding, InvalidCatalog
+from service.catalog.price_entries import PurchaseEntry, RentalRow
+from service.catalog.releases import CatalogContent, unpublished
+from service.core.architecture.model import ModelArchitecture
+from service.core.assumptions import Assumption
+from service.core.hardware import Gpu, Node, NumberFormat, PeakRates, Site
+from service.core.prices import Commitment, PurchasePrice, RentalPrice
+from service.core.snapshot import CatalogSnapshot
+from service.core.value import Provenance, Value
+
+EntryT = TypeVar("EntryT", bound=SourcedEntry)
+ValueT = TypeVar("ValueT", bound=Value)
+
+GPU_FACTS = {
+    "memory": "memory_gb",
+    "memory_reported": "memory_reported_mib",
+    "memory_cuda": "memory_cuda_mib",
+    "memory_bandwidth": "memory_bandwidth_gb_per_s",
+    "scale_up_bandwidth_per_direction": "scale_up_gb_per_s_per_direction",
+    "pcie_bandwidth_per_direction": "pcie_gb_per_s_per_direction",
+    "thermal_design_power": "thermal_design_power_w",
+}
+NODE_FACTS = {
+    "maximum_power": "maximum_power_kw",
+    "scale_out_bandwidth_per_gpu": "scale_out_gbit_per_s_per_gpu",
+}
+SITE_FACTS = {
+    "power_price": "power_price_per_kwh",
+    "power_usage_effectiveness": "power_usage_effectiveness",
+    "carbon": "carbon_g_per_kwh",
+}
+"""Field of the file -> field of the core, whose name carries the unit."""
+
+COMMITMENTS: tuple[Commitment, ...] = (
+    "on_demand",
+    "spot",
+    "committed_1yr",
+    "committed_3yr",
+    "capacity_block",
+    "negotiated",
+)
+PRICE_STEP = Decimal("0.000001")
+
+
+def provenance(located: Located[Any], facts: dict[str, str] | None = None) -> Provenance:
+    """Where an entry comes from; facts with a source of their own add it."""
+    sources = list(located.sources)
+    unverified = list(located.entry.unverified_fields)
+    for name, core_name in (facts or {}).items():
+        fact: Fact[Any] | None = getattr(located.entry, name)
+        if fact is not None and fact.source is not None and fact.source not in sources:
+            sources.append(fact.source)
+        if fact is not None and fact.verified is False:
+            unverified.append(core_name)
+    return Provenance(
+        sources=tuple(sources),
+        checked=located.checked,
+        verified=located.verified,
+        unverified_fields=tuple(unverified),
+    )
+
+
+def _fields(entry: Any, value_type: type[Value]) -> dict[str, Any]:
+    """Fields that the entry shares by name with the core value."""
+    shared = value_type.model_fields.keys() & type(entry).model_fields.keys() - {"provenance"}
+    return {name: getattr(entry, name) for name in shared}
+
+
+def _with_units(entry: Any, facts: dict[str, str]) -> dict[str, Any]:
+    values = {core: getattr(entry, name) for name, core in facts.items()}
+    return {core: fact.value for core, fact in values.items() if fact is not None}
+
+
+def gpu(located: Located[GpuEntry]) -> Gpu:
+    """A GPU as the core takes it."""
+    entry = located.entry
+    rates = {name: getattr(entry.peaks, name) for name in PeakRates.model_fields}
+    return Gpu(
+        **_fields(entry, Gpu),
+        **_with_units(entry, GPU_FACTS),
+        peak_tflops=PeakRates(**rates),
+        provenance=provenance(located, GPU_FACTS),
+    )
+
+
+def node(located: Located[NodeEntry]) -> Node:
+    """A node as the core takes it."""
+    facts = _with_units(located.entry, NODE_FACTS)
+    origin = provenance(located, NODE_FACTS)
+    return Node(**_fields(located.entry, Node), **facts, provenance=origin)
+
+
+def number_format(located: Located[FormatEntry]) -> NumberFormat:
+    """A number format as the core takes it."""
+    return NumberFormat(**_fields(located.entry, NumberFormat), provenance=provenance(located))
+
+
+def architecture(located: Located[ArchitectureEntry]) -> ModelArchitecture:
+    """An architecture as the core takes it."""
+    fields = _fields(located.entry, ModelArchitecture)
+    return ModelArchitecture(**fields, provenance=provenance(located))
+
+
+def site(located: Located[SiteEntry]) -> Site:
+    """A site as the core takes it; the tariff's unit names the currency."""
+    return Site(
+        **_fields(located.entry, Site),
+        **_with_units(located.entry, SITE_FACTS),
+        currency=located.entry.power_price.unit.removesuffix("/kWh"),
+        provenance=provenance(located, SITE_FACTS),
+    )
+
+
+def assumption(located: Located[AssumptionEntry]) -> Assumption:
+    """An assumption as the core takes it; topic and kind may stand on the file."""
+    file: Any = located.parents[0]
+    fields = _fields(located.entry, Assumption)
+    fields["kind"] = located.entry.kind or file.kind or "judgement"
+    return Assumption(**fields, topic=file.topic, provenance=provenance(located))
+
+
+def price_key(*parts: str) -> str:
+    """A stable key from what tells one price from another."""
+    return re.sub(r"[^a-z0-9._-]+", "-", ".".join(parts).lower())
+
+
+def rental_prices(located: Located[RentalRow]) -> Iterator[RentalPrice]:
+    """The prices of one row, one for each commitment that it names."""
+    row = located.entry
+    price_list, file = rental_context(located)
+    instance = file.instances.get(row.instance)
+    if instance is None:
+        raise InvalidCatalog(
+            [located.finding(f"instance {row.instance!r} is not in the file's list", "instance")]
+        )
+    currency, per = price_list.unit.split("/")
+    share = instance.gpu_count if per == "instance_hour" else 1
+
+    def per_gpu(price: Decimal) -> Decimal:
+        return (price / share).quantize(PRICE_STEP, ROUND_HALF_EVEN).normalize()
+
+    names = (file.provider, row.region, row.instance)
+    for commitment in COMMITMENTS:
+        price: Decimal | None = getattr(row, commitment)
+        if price is None:
+            continue
+        yield RentalPrice(
+            key=price_key(*names, commitment, price_list.valid_from.isoformat()),
+            provider=file.provider,
+            region=row.region,
+            instance_type=row.instance,
+            gpu=instance.gpu,
+            gpu_count=instance.gpu_count,
+            commitment=commitment,
+            price_per_gpu_hour=per_gpu(price),
+            host_price_per_gpu_hour=None if row.host is None else per_gpu(row.host),
+            currency=currency,
+            billing_basis=price_list.billing_basis,
+            quality=row.quality or price_list.quality,
+            valid_from=price_list.valid_from,
+            valid_to=row.valid_to or price_list.valid_to,
+            note=row.note or price_list.note,
+            provenance=provenance(located),
+        )
+
+
+def purchase_price(located: Located[PurchaseEntry]) -> PurchasePrice:
+    """A purchase price as the core takes it."""
+    entry = located.entry
+    return PurchasePrice(
+        **_fields(entry, PurchasePrice),
+        key=price_key(entry.gpu, entry.includes, entry.valid_from.isoformat()),
+        low=entry.price.low,
+        typical=entry.price.typical,
+        high=entry.price.high,
+        currency=entry.price.unit.removesuffix("/gpu"),
+        provenance=provenance(located),
+    )
+
+
+@dataclass
+class _Collector:
+    """Resolves entry by entry and keeps what is wrong with each."""
+
+    findings: list[Finding]
+
+    def all(
+        self,
+        entries: Iterable[Located[EntryT]],
+        resolve_one: Callable[[Located[EntryT]], Iterable[ValueT]],
+    ) -> tuple[ValueT, ...]:
+        values: list[ValueT] = []
+        for located in entries:
+            try:
+                values.extend(resolve_one(located))
+            except InvalidCatalog as error:
+                self.findings.extend(error.findings)
+            except ValidationError as error:
+                self.findings.extend(
+                    located.finding(f"{'.'.join(map(str, item['loc']))}: {item['msg']}")
+                    for item in error.errors(include_url=False)
+                )
+        return tuple(values)
+
+    def each(
+        self,
+        entries: Iterable[Located[EntryT]],
+        resolve_one: Callable[[Located[EntryT]], ValueT],
+    ) -> tuple[ValueT, ...]:
+        return self.all(entries, lambda located: (resolve_one(located),))
+
+
+def resolve_folder(folder: CatalogFolder) -> CatalogContent:
+    """Turn every entry into its core value.
+
+    Raises:
+        InvalidCatalog: With every entry that the core refuses.
+    """
+    collector = _Collector([])
+    content = CatalogContent(
+        gpus=collector.each(folder.gpus, gpu),
+        nodes=collector.each(folder.nodes, node),
+        formats=collector.each(folder.formats, number_format),
+        architectures=collector.each(folder.architectures, architecture),
+        sites=collector.each(folder.sites, site),
+        assumptions=collector.each(folder.assumptions, assumption),
+        rental_prices=collector.all(folder.rental_rows, rental_prices),
+        purchase_prices=collector.each(folder.purchases, purchase_price),
+    )
+    if collector.findings:
+        raise InvalidCatalog(collector.findings)
+    return content
+
+
+def snapshot_from_folder(path: Path, as_of_date: date) -> CatalogSnapshot:
+    """The snapshot of a folder that need not be published.
+
+    Raises:
+        InvalidCatalog: If any file is wrong in form.
+    """
+    content = resolve_folder(read_folder(path))
+    return content.snapshot(unpublished(content), as_of_date)
