@@ -66,7 +66,12 @@ def create_app(settings: Settings | None = None) -> Litestar:
         openapi_config=None,
         plugins=[PydanticPlugin(), StrictBodies()],
         request_max_body_size=settings.max_body_bytes,
-        state=State({"openapi_yaml": cache(lambda: to_yaml(spec))}),
+        state=State(
+            {
+                "openapi_yaml": cache(lambda: to_yaml(spec)),
+                "metrics_folder": settings.prometheus_multiproc_dir,
+            }
+        ),
     )
     app.asgi_handler = wrap(app.asgi_handler, allowed_hosts=settings.allowed_hosts)
     return app

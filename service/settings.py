@@ -35,6 +35,9 @@ class Settings(BaseModel):
     max_body_bytes: int = Field(default=2**20, ge=1)
     """Largest request body that is read, in bytes."""
 
+    prometheus_multiproc_dir: str | None = None
+    """Empty folder in which several workers add up their metrics; none: each counts for itself."""
+
     @field_validator("allowed_hosts", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from prometheus_client import Counter, Histogram
+from litestar import Response, get
+from litestar.datastructures import State
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, Counter, Histogram
+from prometheus_client.exposition import generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
 
 METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST"})
 
@@ -19,3 +23,13 @@ def count_request(method: str, route: str, status: int, seconds: float) -> None:
     method = method if method in METHODS else "other"
     _requests.labels(method, route, str(status)).inc()
     _seconds.labels(method, route).observe(seconds)
+
+
+@get("/metrics", include_in_schema=False, sync_to_thread=True)
+def get_metrics(state: State) -> Response[bytes]:
+    """Send the counts of all workers where they share a folder, else of this process."""
+    registry = REGISTRY
+    if state.metrics_folder is not None:
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry, path=state.metrics_folder)  # type: ignore[no-untyped-call]
+    return Response(generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})

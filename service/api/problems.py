@@ -169,7 +169,7 @@ def _parameter_problem(error: ValidationException) -> ProblemError:
     )
 
 
-def _http_problem(error: HTTPException) -> ProblemError:
+def _http_problem(request: Request[Any, Any, Any], error: HTTPException) -> ProblemError:
     match error:
         case ProblemError():
             return error
@@ -183,10 +183,9 @@ def _http_problem(error: HTTPException) -> ProblemError:
             detail = f"This address takes {allow}."
             return ProblemError(ProblemKind.METHOD_NOT_ALLOWED, detail, headers={"Allow": allow})
         case HTTPException(status_code=413):
-            return ProblemError(
-                ProblemKind.BODY_TOO_LARGE,
-                "The body is larger than the service reads; the limit is in the API description.",
-            )
+            limit = request.app.request_max_body_size
+            detail = f"The body is larger than {limit:,} bytes, the most that is read."
+            return ProblemError(ProblemKind.BODY_TOO_LARGE, detail)
         case HTTPException(status_code=status) if status < 500:
             return ProblemError(ProblemKind.MALFORMED_REQUEST, error.detail)
     return ProblemError(ProblemKind.INTERNAL, FAILED)
@@ -211,7 +210,7 @@ def database_problem(sqlstate: str) -> ProblemError:
 
 def answer_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
     """Answer what Litestar or a handler refused."""
-    problem = _http_problem(error)
+    problem = _http_problem(request, error)
     if problem.kind is ProblemKind.INTERNAL:
         log.error("request_failed", exc_info=error)
     return _respond(request, problem)

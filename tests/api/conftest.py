@@ -54,7 +54,7 @@ def wait_until_ready(url, process, log):
 
 
 @contextlib.contextmanager
-def serving(database, folder, **environment):
+def serving(database, folder, *, workers=1, **environment):
     """The service as it runs for its users, behind granian; always stopped."""
     port = free_port()
     command = [sys.executable, "-m", "granian", "service.app:create_app", "--factory"]
@@ -62,7 +62,7 @@ def serving(database, folder, **environment):
     log = folder / "server.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*command, "--workers", "1"],
+            [*command, "--workers", str(workers)],
             cwd=ROOT,
             env={**os.environ, "DATABASE_URL": database.service_url, **environment},
             stdout=output,
@@ -79,6 +79,12 @@ def serving(database, folder, **environment):
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+@pytest.fixture(scope="session")
+def serve():
+    """Starts a live server over a database, for the length of a block."""
+    return serving
 
 
 @pytest.fixture(scope="session")
