@@ -156,17 +156,20 @@ def unavailable(detail: str) -> ProblemError:
     )
 
 
-def _parameter_problem(error: ValidationException) -> ProblemError:
+def _parameter_problem(request: Request[Any, Any, Any], error: ValidationException) -> ProblemError:
     """Turn Litestar's findings on parameters into a problem; bodies never come this way."""
     found = [entry for entry in error.extra or () if isinstance(entry, dict)]
     if any(entry.get("source") == "path" for entry in found):
         return ProblemError(ProblemKind.NOT_FOUND, "The address holds a name that cannot exist.")
-    errors = [FieldProblem(parameter=entry.get("key"), detail=entry["message"]) for entry in found]
-    return ProblemError(
-        ProblemKind.VALIDATION,
-        "A parameter is not acceptable; see errors." if errors else error.detail,
-        errors=errors,
-    )
+    parameters = request.route_handler.parsed_fn_signature.parameters
+    errors = []
+    for entry in found:
+        name = entry.get("key")
+        definition = parameters[name].kwarg_definition if name in parameters else None
+        public = getattr(definition, "name", None) or name
+        errors.append(FieldProblem(parameter=public, detail=entry["message"]))
+    detail = "A parameter is not acceptable; see errors." if errors else error.detail
+    return ProblemError(ProblemKind.VALIDATION, detail, errors=errors)
 
 
 def _http_problem(request: Request[Any, Any, Any], error: HTTPException) -> ProblemError:
@@ -174,7 +177,7 @@ def _http_problem(request: Request[Any, Any, Any], error: HTTPException) -> Prob
         case ProblemError():
             return error
         case ValidationException():
-            return _parameter_problem(error)
+            return _parameter_problem(request, error)
         case NotFoundException():
             return ProblemError(ProblemKind.NOT_FOUND, "There is nothing at this address.")
         case MethodNotAllowedException():

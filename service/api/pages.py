@@ -1,0 +1,72 @@
+"""Pages of a collection: an opaque cursor, and the link to what comes next."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+from urllib.parse import urlencode
+
+from litestar import Request
+from litestar.datastructures import ResponseHeader
+from litestar.params import QueryParameter
+
+from service.api.problems import FieldProblem, ProblemError, ProblemKind
+
+Position = TypeVar("Position")
+
+DEFAULT_LIMIT = 100
+MAX_LIMIT = 1000
+
+Limit = Annotated[int, QueryParameter(ge=1, le=MAX_LIMIT, description="Items of one page at most.")]
+Cursor = Annotated[
+    str | None,
+    QueryParameter(
+        max_length=200, description="`next_cursor` of the page before; none for the first page."
+    ),
+]
+LINK_HEADER = ResponseHeader(
+    name="Link",
+    description='Address of the next page, `rel="next"`; absent on the last page.',
+    documentation_only=True,
+)
+
+
+def encode_cursor(collection: str, position: object) -> str:
+    """Write where a page ended; callers hand it back and never look inside."""
+    return urlsafe_b64encode(f"{collection}:{position}".encode()).decode().rstrip("=")
+
+
+def decode_cursor(
+    collection: str, cursor: str | None, parse: Callable[[str], Position]
+) -> Position | None:
+    """Read where the page before ended; None for the first page.
+
+    Raises:
+        ProblemError: the cursor is none of this collection.
+    """
+    if cursor is None:
+        return None
+    try:
+        text = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
+        name, _, position = text.partition(":")
+        if name == collection and encode_cursor(collection, position) == cursor:
+            return parse(position)
+    except ValueError:  # neither base64, nor UTF-8, nor a position
+        pass
+    detail = "This is no cursor of this collection; take `next_cursor` of the page before."
+    raise ProblemError(
+        ProblemKind.VALIDATION,
+        "A parameter is not acceptable; see errors.",
+        errors=[FieldProblem(parameter="cursor", detail=detail)],
+    )
+
+
+def next_link(request: Request[Any, Any, Any], next_cursor: str | None) -> dict[str, str]:
+    """Make the Link header of a page (RFC 8288): the same question, one page on."""
+    if next_cursor is None:
+        return {}
+    query = {**request.query_params.dict(), "cursor": [next_cursor]}
+    return {
+        "Link": f'<{request.url.path}?{urlencode(sorted(query.items()), doseq=True)}>; rel="next"'
+    }
