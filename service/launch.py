@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -68,7 +69,9 @@ def serve(options: ServeOptions, settings: Settings) -> None:
         port = _usable_port(options.host, options.port)
         databases = stack.enter_context(_databases(options.data_folder, settings))
         migrate(databases.owner_url, databases.service_url)
-        workers = stack.enter_context(_workers(options, port, databases.service_url))
+        metrics_folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gpuplan-metrics-"))
+        environment = worker_environment(databases.service_url, metrics_folder)
+        workers = stack.enter_context(_workers(options, port, environment))
         _wait_until_ready(options.host, port, workers)
         _greet(_address(options.host, port))
         _wait_while_well(workers, databases.embedded)
@@ -108,7 +111,7 @@ def _databases(data_folder: Path | None, settings: Settings) -> Iterator[Databas
 
 @contextlib.contextmanager
 def _workers(
-    options: ServeOptions, port: int, service_url: str
+    options: ServeOptions, port: int, environment: dict[str, str]
 ) -> Iterator[subprocess.Popen[bytes]]:
     arguments = {
         "interface": "asgi",
@@ -122,7 +125,7 @@ def _workers(
     process = subprocess.Popen(
         [sys.executable, "-m", "granian", *flags, "--factory", "service.app:create_app"],
         cwd=PROJECT_ROOT,
-        env=worker_environment(service_url),
+        env=environment,
         start_new_session=True,  # Ctrl-C in the terminal reaches this process, which passes it on
         preexec_fn=end_with_parent(signal.SIGTERM),  # noqa: PLW1509  it calls only into the kernel
     )

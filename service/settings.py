@@ -56,8 +56,11 @@ class Settings(BaseModel):
         return self.database_migration_url or self.database_url
 
 
-def worker_environment(service_url: str) -> dict[str, str]:
-    """The environment of the processes that serve: ours, without the role that owns the tables."""
+def worker_environment(service_url: str, metrics_folder: str) -> dict[str, str]:
+    """The environment of the processes that serve: ours, without the role that owns the tables.
+
+    They share a folder for their metrics, or each would count only what it answered itself.
+    """
     withheld = {"DATABASE_MIGRATION_URL"}
     kept = {name: value for name, value in os.environ.items() if name not in withheld}
-    return {**kept, "DATABASE_URL": service_url}
+    return {**kept, "DATABASE_URL": service_url, "PROMETHEUS_MULTIPROC_DIR": metrics_folder}
