@@ -70,6 +70,8 @@ class FullAttention(_Mixing):
     """Width of one query or key head as configured; never hidden size over heads."""
     value_head_dim: Size | None = None
     """Width of one value head; the same as `head_dim` when null."""
+    values_are_keys: bool = False
+    """True when one projection makes both, so that one vector per head is cached."""
     query_gate: bool = False
     """True when an output gate doubles the query projection."""
     query_key_value_bias: bool = False
@@ -87,6 +89,7 @@ class FullAttention(_Mixing):
             value_head_dim=self._value_dim,
         )
         count += self.query_gate * hidden_size * self.query_width
+        count -= self.values_are_keys * hidden_size * self.num_key_value_heads * self._value_dim
         count += self.query_key_value_bias * (self.query_width + self.key_value_width)
         return int(count + self.output_bias * hidden_size)
 
@@ -111,8 +114,9 @@ class FullAttention(_Mixing):
 
     @property
     def cache_elements_per_token(self) -> int:
-        """One key and one value vector per KV head. [count]"""
-        return self.key_value_width
+        """One key and one value vector per KV head, or one vector that is both. [count]"""
+        both = self.values_are_keys * self.num_key_value_heads * self._value_dim
+        return self.key_value_width - both
 
     @property
     def cache_shard_count(self) -> int:
