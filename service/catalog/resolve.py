@@ -1,11 +1,12 @@
 """From located entries to core values: units in the names, provenance filled in."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from decimal import ROUND_HALF_EVEN, Decimal
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -53,6 +54,7 @@ SITE_FACTS = {
     "carbon": "carbon_g_per_kwh",
 }
 """Field of the file -> field of the core, whose name carries the unit."""
+NO_FACTS: Mapping[str, str] = MappingProxyType({})
 
 COMMITMENTS: tuple[Commitment, ...] = (
     "on_demand",
@@ -65,11 +67,11 @@ COMMITMENTS: tuple[Commitment, ...] = (
 PRICE_STEP = Decimal("0.000001")
 
 
-def provenance(located: Located[Any], facts: dict[str, str] | None = None) -> Provenance:
+def provenance(located: Located[Any], facts: Mapping[str, str] = NO_FACTS) -> Provenance:
     """Where an entry comes from; facts with a source of their own add it."""
     sources = list(located.sources)
     unverified = list(located.entry.unverified_fields)
-    for name, core_name in (facts or {}).items():
+    for name, core_name in facts.items():
         fact: Fact[Any] | None = getattr(located.entry, name)
         if fact is not None and fact.source is not None and fact.source not in sources:
             sources.append(fact.source)
@@ -83,15 +85,16 @@ def provenance(located: Located[Any], facts: dict[str, str] | None = None) -> Pr
     )
 
 
-def _fields(entry: Any, value_type: type[Value]) -> dict[str, Any]:
-    """Fields that the entry shares by name with the core value."""
-    shared = value_type.model_fields.keys() & type(entry).model_fields.keys() - {"provenance"}
-    return {name: getattr(entry, name) for name in shared}
-
-
-def _with_units(entry: Any, facts: dict[str, str]) -> dict[str, Any]:
-    values = {core: getattr(entry, name) for name, core in facts.items()}
-    return {core: fact.value for core, fact in values.items() if fact is not None}
+def _fields(
+    entry: Any, value_type: type[Value], facts: Mapping[str, str] = NO_FACTS
+) -> dict[str, Any]:
+    """Fields that the entry shares by name with the core value, and its facts by core name."""
+    shared = value_type.model_fields.keys() & type(entry).model_fields.keys()
+    shared -= {"provenance", *facts}
+    figures = {core: getattr(entry, name) for name, core in facts.items()}
+    return {name: getattr(entry, name) for name in shared} | {
+        core: fact.value for core, fact in figures.items() if fact is not None
+    }
 
 
 def gpu(located: Located[GpuEntry]) -> Gpu:
@@ -99,8 +102,7 @@ def gpu(located: Located[GpuEntry]) -> Gpu:
     entry = located.entry
     rates = {name: getattr(entry.peaks, name) for name in PeakRates.model_fields}
     return Gpu(
-        **_fields(entry, Gpu),
-        **_with_units(entry, GPU_FACTS),
+        **_fields(entry, Gpu, GPU_FACTS),
         peak_tflops=PeakRates(**rates),
         provenance=provenance(located, GPU_FACTS),
     )
@@ -108,9 +110,8 @@ def gpu(located: Located[GpuEntry]) -> Gpu:
 
 def node(located: Located[NodeEntry]) -> Node:
     """A node as the core takes it."""
-    facts = _with_units(located.entry, NODE_FACTS)
-    origin = provenance(located, NODE_FACTS)
-    return Node(**_fields(located.entry, Node), **facts, provenance=origin)
+    fields = _fields(located.entry, Node, NODE_FACTS)
+    return Node(**fields, provenance=provenance(located, NODE_FACTS))
 
 
 def number_format(located: Located[FormatEntry]) -> NumberFormat:
@@ -127,8 +128,7 @@ def architecture(located: Located[ArchitectureEntry]) -> ModelArchitecture:
 def site(located: Located[SiteEntry]) -> Site:
     """A site as the core takes it; the tariff's unit names the currency."""
     return Site(
-        **_fields(located.entry, Site),
-        **_with_units(located.entry, SITE_FACTS),
+        **_fields(located.entry, Site, SITE_FACTS),
         currency=located.entry.power_price.unit.removesuffix("/kWh"),
         provenance=provenance(located, SITE_FACTS),
     )

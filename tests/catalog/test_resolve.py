@@ -28,19 +28,43 @@ def test_a_fact_keeps_its_figure_and_its_sources(snapshot):
 
 
 def test_an_instance_price_is_shared_over_its_gpus(snapshot):
-    (price,) = (
-        p
-        for p in snapshot.rental_prices
-        if (p.provider, p.region, p.instance_type) == ("aws", "us-east-1", "p5.48xlarge")
-        and p.commitment == "on_demand"
-        and p.valid_from == date(2026, 2, 1)
-    )
+    (price,) = prices(snapshot, "aws", "us-east-1", "p5.48xlarge", "on_demand")
     assert price.price_per_gpu_hour == Decimal("6.88")  # 55.04 / 8
 
 
-def test_a_price_from_after_the_as_of_date_is_not_in_the_snapshot():
-    before = snapshot_from_folder(CATALOG, date(2026, 1, 31))
-    assert not [p for p in before.rental_prices if p.valid_from == date(2026, 2, 1)]
+def prices(snapshot, provider, region, instance, commitment):
+    return [
+        price
+        for price in snapshot.rental_prices
+        if (price.provider, price.region, price.instance_type, price.commitment)
+        == (provider, region, instance, commitment)
+    ]
+
+
+def test_the_price_of_the_as_of_date_is_the_one_in_force():
+    def price_on(day):
+        snapshot = snapshot_from_folder(CATALOG, day)
+        (price,) = prices(snapshot, "aws", "us-east-1", "p5.48xlarge", "capacity_block")
+        return price.price_per_gpu_hour
+
+    assert price_on(date(2024, 12, 1)) == Decimal("4.91625")  # 39.33 / 8, to 2025-01-01
+    assert price_on(date(2026, 11, 29)) == Decimal("3.93")  # 31.44 / 8, from 2026-03-23
+
+
+def test_a_price_is_not_in_force_before_its_first_day():
+    before = snapshot_from_folder(CATALOG, date(2026, 3, 22))
+    assert prices(before, "aws", "us-east-1", "p5.48xlarge", "capacity_block") == []
+
+
+def test_an_accelerator_without_its_host_is_not_a_whole_price(snapshot):
+    (without,) = prices(snapshot, "gcp", "us-central1", "a4-highgpu-8g", "on_demand")
+    (whole,) = prices(snapshot, "gcp", "us-east5", "a2-ultragpu-8g", "on_demand")
+    assert (without.is_complete, whole.is_complete) == (False, True)
+
+
+def test_a_tariff_names_its_currency(snapshot):
+    assert snapshot.site("finland").currency == "EUR"
+    assert snapshot.site("us-virginia").power_price_per_kwh == 0.0892
 
 
 @pytest.mark.parametrize(
