@@ -9,10 +9,9 @@ from functools import cache
 import structlog
 from litestar import Litestar
 from litestar.datastructures import State
-from litestar.plugins.pydantic import PydanticPlugin
 
 from service.api.edge import wrap
-from service.api.json_body import StrictBodies
+from service.api.json_body import StrictBodies, StrictRequest
 from service.api.openapi import build_spec, query_parameters, to_yaml
 from service.api.problems import EXCEPTION_HANDLERS
 from service.api.request_checks import request_checks
@@ -64,7 +63,8 @@ def create_app(settings: Settings | None = None) -> Litestar:
         lifespan=[_database(settings.database_url)],
         logging_config=None,
         openapi_config=None,
-        plugins=[PydanticPlugin(), StrictBodies()],
+        plugins=[StrictBodies()],
+        request_class=StrictRequest,
         request_max_body_size=settings.max_body_bytes,
         state=State(
             {

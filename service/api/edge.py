@@ -6,6 +6,8 @@ application. Each function takes an ASGI application and returns one.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -37,6 +39,9 @@ REQUEST_ID_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,64}")
 HOST_PATTERN = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(:[0-9]{1,5})?")
 # A method that no route has: the router answers it with the methods that it does have.
 PROBE_METHOD = "TRACE"
+
+REFUSED_BODY_LIMIT_BYTES = 32 * 2**20
+REFUSED_BODY_LIMIT_S = 5.0
 
 log = structlog.get_logger(__name__)
 
@@ -145,6 +150,38 @@ def answer_head_and_options(inner: ASGIApp) -> ASGIApp:
     return app
 
 
+def read_refused_bodies(inner: ASGIApp) -> ASGIApp:
+    """Read what is left of a body before refusing it, within bounds.
+
+    A server that answers and closes while the caller still sends makes the caller's system drop
+    the answer: a refusal that is never read.
+    """
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        ended = False
+
+        async def receive_part() -> Message:
+            nonlocal ended
+            message = await receive()
+            ended = not message.get("more_body", False)
+            return message
+
+        async def read_rest() -> None:
+            size = 0
+            while not ended and size < REFUSED_BODY_LIMIT_BYTES:
+                size += len((await receive_part()).get("body", b""))
+
+        async def send_after_body(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] >= 400 and not ended:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(read_rest(), REFUSED_BODY_LIMIT_S)
+            await send(message)
+
+        await inner(scope, receive_part, send_after_body)
+
+    return app
+
+
 def entity_tag(body: bytes) -> str:
     """Make the strong entity tag of a body."""
     return f'"{sha256(body).hexdigest()[:32]}"'
@@ -194,7 +231,8 @@ def tag_answers(inner: ASGIApp) -> ASGIApp:
 
 def wrap(inner: ASGIApp, *, allowed_hosts: Iterable[str]) -> ASGIApp:
     """Put the whole edge around an application."""
-    http = observe(check_host(answer_head_and_options(tag_answers(inner)), allowed_hosts))
+    answering = check_host(answer_head_and_options(tag_answers(inner)), allowed_hosts)
+    http = observe(read_refused_bodies(answering))
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await (http if scope["type"] == "http" else inner)(scope, receive, send)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from litestar import Request
-from litestar.config.app import AppConfig
-from litestar.plugins import InitPlugin
+from litestar.plugins.pydantic import PydanticInitPlugin
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
@@ -22,6 +21,9 @@ from service.api.problems import MAX_LISTED_ERRORS, FieldProblem, ProblemError, 
 from service.core.value import Value
 
 ValueT = TypeVar("ValueT", bound=Value)
+
+MAX_MEMBERS = 1000
+"""Items of one list, and members of one object, at most; most fields publish less."""
 
 
 class _Fault:
@@ -166,12 +168,25 @@ def _field_problem(error: ErrorDetails, document: object) -> FieldProblem:
     return FieldProblem(pointer=pointer, detail=error["msg"])
 
 
+def _refuse_crowds(document: object) -> None:
+    """Refuse what is longer than any list of the API, before each of its items is looked at."""
+    for pointer, value in _places(document):
+        if isinstance(value, (list, dict)) and len(value) > MAX_MEMBERS:
+            detail = f"This should have at most {MAX_MEMBERS} items, not {len(value)}."
+            raise ProblemError(
+                ProblemKind.VALIDATION,
+                "A value is not acceptable; see errors.",
+                errors=[FieldProblem(pointer=pointer, detail=detail)],
+            )
+
+
 def decode_value(value_type: type[ValueT], document: object) -> ValueT:
     """Make a core value of a parsed body.
 
     Raises:
         ProblemError: with one entry for each field at fault.
     """
+    _refuse_crowds(document)
     try:
         return value_type.model_validate(document)
     except ValidationError as error:
@@ -186,14 +201,12 @@ def _is_value_type(annotation: object) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, Value)
 
 
-class StrictBodies(InitPlugin):
-    """Puts `decode_value` before Litestar's own decoder, which loses the place of an error."""
+class StrictBodies(PydanticInitPlugin):
+    """Litestar's plugin for pydantic, less its decoder of values, which loses an error's place."""
 
-    def on_app_init(self, app_config: AppConfig) -> AppConfig:
-        """Register the request class and the decoder."""
-        app_config.request_class = StrictRequest
-        app_config.type_decoders = [
-            (_is_value_type, decode_value),
-            *(app_config.type_decoders or []),
-        ]
-        return app_config
+    @classmethod
+    def decoders(
+        cls, validate_strict: bool = False
+    ) -> list[tuple[Callable[[Any], bool], Callable[[Any, Any], Any]]]:
+        """Try `decode_value` first; Litestar takes the first decoder that fits."""
+        return [(_is_value_type, decode_value), *super().decoders(validate_strict)]

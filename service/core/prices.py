@@ -27,6 +27,8 @@ PriceQuality = Literal["listed", "third_party", "marketplace_minimum", "suspect"
 class RentalPrice(Value):
     """The price of one GPU for one hour at one provider, on one set of terms."""
 
+    kind: Literal["rental"] = "rental"
+    """Kind of price."""
     key: Key
     """Stable key."""
     provider: Key
@@ -73,6 +75,8 @@ class RentalPrice(Value):
 class PurchasePrice(Value):
     """What one GPU costs to buy, as a range: street prices are not quotes."""
 
+    kind: Literal["purchase"] = "purchase"
+    """Kind of price."""
     key: Key
     """Stable key."""
     gpu: Key

@@ -134,6 +134,8 @@ GOOD_RUN = {"name": "a"}
         ({"runs": [GOOD_RUN | {"x/y~": 1}]}, "/runs/0/x~1y~0", "not permitted"),
         ({"runs": [GOOD_RUN] * 4}, "/runs", "at most 3 items"),
         ({"runs": {"length": 1e100}}, "/runs", "valid tuple"),
+        ({"runs": [{}] * 100_000}, "/runs", "at most 1000 items"),
+        ({"runs": [GOOD_RUN | {f"x{i}": 1 for i in range(5000)}]}, "/runs/0", "at most 1000 items"),
         ({}, "/runs", "required"),
         ([], "", "valid dictionary"),
         (None, "", "valid dictionary"),
@@ -177,5 +179,5 @@ def test_a_good_body_becomes_the_value():
 
 
 def test_a_body_with_very_many_faults_is_answered_with_the_first_hundred():
-    body = {"runs": [GOOD_RUN | {f"x{index}": 1 for index in range(5000)}]}
+    body = {"runs": [GOOD_RUN | {f"x{index}": 1 for index in range(900)}]}
     assert len(refusal(decode_value, Body, body).errors) == 100

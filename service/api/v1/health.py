@@ -27,7 +27,10 @@ class Health(Value):
     sync_to_thread=False,
 )
 def get_liveness() -> Health:
-    """Tell that the process lives."""
+    """Tell that the process lives.
+
+    Nothing beside the process itself is looked at.
+    """
     return Health(status="ok")
 
 
