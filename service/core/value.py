@@ -75,6 +75,10 @@ def _price(value: Any) -> Decimal:
     return _exact(value, re.compile(PRICE_PATTERN), "6.88")
 
 
+def _price_or_zero(value: Any) -> Decimal:
+    return _exact(value, re.compile(PRICE_OR_ZERO_PATTERN), "6.88")
+
+
 def _iso_date(value: Any) -> Any:
     if isinstance(value, (str, date)):
         return value
@@ -90,6 +94,7 @@ PRICE_PATTERN = (
     r"|000[1-9][0-9]{0,2}|0000[1-9][0-9]?|00000[1-9]))$"
 )
 """Above zero, at most 12 digits before and 6 after the point: unknown is not zero."""
+PRICE_OR_ZERO_PATTERN = r"^[0-9]{1,12}(\.[0-9]{1,6})?$"
 
 Text = Annotated[str, Field(min_length=1, max_length=200, pattern=NO_NUL), BeforeValidator(_text)]
 LongText = Annotated[str, Field(max_length=2000, pattern=NO_NUL), BeforeValidator(_text)]
@@ -127,6 +132,13 @@ Price = Annotated[
     WithJsonSchema({"type": "string", "pattern": PRICE_PATTERN}),
 ]
 """A price above zero as exact decimal, a string in JSON."""
+PriceOrZero = Annotated[
+    Decimal,
+    BeforeValidator(_price_or_zero),
+    PlainSerializer(decimal_text, return_type=str),
+    WithJsonSchema({"type": "string", "pattern": PRICE_OR_ZERO_PATTERN}),
+]
+"""A price as exact decimal, a string in JSON; zero says that nothing is paid."""
 Currency = Annotated[str, Field(pattern=r"^[A-Z]{3}$"), BeforeValidator(_text)]
 """ISO 4217 code."""
 

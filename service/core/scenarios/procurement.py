@@ -6,7 +6,17 @@ from pydantic import Field
 from typing_extensions import TypeAliasType
 
 from service.core.prices import Commitment
-from service.core.value import Amount, Count, Fraction, Key, NonNegative, Number, Price, Text, Value
+from service.core.value import (
+    Count,
+    Fraction,
+    Key,
+    NonNegative,
+    Number,
+    Price,
+    PriceOrZero,
+    Text,
+    Value,
+)
 
 PoolKind = Literal["training", "serving", "shared"]
 """The pools of a plan."""
@@ -38,7 +48,7 @@ class OwnMethod(Value):
     """Kind of method."""
     purchase_price_per_gpu: Price | None = None
     """GPU with its share of the server."""
-    network_price_per_gpu: Amount | None = None
+    network_price_per_gpu: PriceOrZero | None = None
     """Share of switches, optics and cables."""
     useful_life_years: Annotated[Number, Field(ge=1, le=15)] | None = None
     """Years over which the purchase is written off."""
@@ -52,9 +62,9 @@ class OwnMethod(Value):
     """Highest power draw of one node in kW."""
     power_load_fraction: Fraction | None = None
     """Mean draw over highest draw."""
-    colocation_price_per_kw_month: Amount | None = None
+    colocation_price_per_kw_month: PriceOrZero | None = None
     """Rent of space and cooling per kW of contracted IT power; energy is paid apart."""
-    staff_price_per_gpu_month: Amount | None = None
+    staff_price_per_gpu_month: PriceOrZero | None = None
     """People who run the fleet."""
     support_fraction_per_year: Annotated[NonNegative, Field(le=1)] | None = None
     """Vendor support a year as a share of the purchase price."""
