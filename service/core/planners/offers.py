@@ -1,0 +1,147 @@
+"""Which rental offer of the catalog a rule takes, and why the others may not be used."""
+
+from collections.abc import Iterable
+from decimal import Decimal
+
+from service.core.hardware import Gpu
+from service.core.prices import RentalPrice
+from service.core.scenarios.procurement import RentMethod
+from service.core.snapshot import CatalogSnapshot
+from service.core.value import decimal_text
+
+NAMED_OFFER_COUNT = 5
+"""Offers named in a refusal; the rest are counted."""
+
+
+def cheapest_offer(
+    method: RentMethod, *, gpu: Gpu, currency: str, snapshot: CatalogSnapshot
+) -> RentalPrice | None:
+    """Return the cheapest offer that the method asks for and whose price may be used.
+
+    Host and accelerator count together. Prices that rest on memory come after all others and only
+    where the provider is named; of equal ones the usual node comes first, then the newest price.
+
+    Returns:
+        The offer, None when there is none.
+    """
+    asked_for = (row for row in _offers(gpu, snapshot) if _difference_count(row, method) == 0)
+    usable = (row for row in asked_for if _objection(row, method, currency) is None)
+    return min(
+        _newest(usable),
+        key=lambda row: (
+            row.quality == "memory",
+            _price(row),
+            row.gpu_count != gpu.node_gpu_count,
+            -row.valid_from.toordinal(),
+            row.gpu_count,
+            row.key,
+        ),
+        default=None,
+    )
+
+
+def explain_missing_offer(
+    method: RentMethod, *, gpu: Gpu, currency: str, snapshot: CatalogSnapshot
+) -> str:
+    """Say which usable offer comes nearest to what was asked for, and which were left out why."""
+    rows = _offers(gpu, snapshot)
+    usable = [row for row in rows if _objection(row, method, currency) is None]
+    nearest = min(
+        usable,
+        key=lambda row: (_difference_count(row, method), row.commitment == "spot", _price(row)),
+        default=None,
+    )
+    said = ["Give price_per_gpu_hour"]
+    if nearest is not None:
+        said.append(f" or ask for {_described(nearest)}")
+    said.append(".")
+    objections = [
+        f"{row.key} ({objection})"
+        for row in rows
+        if _difference_count(row, method) == 0
+        and (objection := _objection(row, method, currency)) is not None
+    ]
+    if objections:
+        more = len(objections) - NAMED_OFFER_COUNT
+        said.append(f" Left out: {'; '.join(objections[:NAMED_OFFER_COUNT])}")
+        said.append(f" and {more} more." if more > 0 else ".")
+    return "".join(said)
+
+
+def rented_at_once(method: RentMethod, *, gpu: Gpu, snapshot: CatalogSnapshot) -> int:
+    """GPUs of the instance that a given price is for. [count]
+
+    What the request says; else the usual node, or the provider's instance in that region that comes
+    nearest to it from below, or from above where all are larger.
+    """
+    if method.gpu_count_per_instance is not None:
+        return method.gpu_count_per_instance
+    sizes = {
+        row.gpu_count
+        for row in _offers(gpu, snapshot)
+        if row.provider == method.provider and _is_where_asked(row, method)
+    }
+    usual = gpu.node_gpu_count
+    return max((size for size in sizes if size <= usual), default=min(sizes, default=usual))
+
+
+def _offers(gpu: Gpu, snapshot: CatalogSnapshot) -> list[RentalPrice]:
+    return [row for row in snapshot.rental_prices if row.gpu == gpu.key]
+
+
+def _is_where_asked(row: RentalPrice, method: RentMethod) -> bool:
+    return (
+        method.provider in {None, row.provider}
+        and (row.region == "any" or method.region in {None, row.region})
+        and method.instance_type in {None, row.instance_type}
+    )
+
+
+def _difference_count(row: RentalPrice, method: RentMethod) -> int:
+    """In how many respects an offer is not what was asked for."""
+    return sum(
+        (
+            method.provider not in {None, row.provider},
+            row.region != "any" and method.region not in {None, row.region},
+            method.instance_type not in {None, row.instance_type},
+            method.commitment != row.commitment,
+        )
+    )
+
+
+def _objection(row: RentalPrice, method: RentMethod, currency: str) -> str | None:
+    """Why the price of an offer may not be used, None when it may."""
+    if row.currency != currency:
+        return f"priced in {row.currency}, the plan in {currency}"
+    if not row.is_complete:
+        return "accelerator only, the price of its host is not known"
+    if row.quality == "suspect":
+        return "a suspect price"
+    if row.quality == "marketplace_minimum":
+        return "the least price of a marketplace, not one that can be counted on"
+    if row.quality == "memory" and method.provider is None:
+        return "from memory, used only when its provider is named"
+    return None
+
+
+def _newest(rows: Iterable[RentalPrice]) -> Iterable[RentalPrice]:
+    """The newest price of each offer: an older list that was never closed does not count."""
+    oldest_first = sorted(
+        rows, key=lambda row: (row.quality != "memory", row.valid_from, -_price(row))
+    )
+    return {
+        (row.provider, row.region, row.instance_type, row.commitment): row for row in oldest_first
+    }.values()
+
+
+def _price(row: RentalPrice) -> Decimal:
+    """Price of one GPU with its host for one hour."""
+    return row.price_per_gpu_hour + (row.host_price_per_gpu_hour or 0)
+
+
+def _described(row: RentalPrice) -> str:
+    price = decimal_text(_price(row))
+    return (
+        f"provider {row.provider}, region {row.region}, instance {row.instance_type}, "
+        f"{row.commitment}: {price} {row.currency} per GPU-hour"
+    )
