@@ -12,7 +12,7 @@ from service.core.errors import InvalidScenario
 from service.core.estimates import PoolSize
 from service.core.formulas.calendar import first_day, hours_in_month, midnight
 from service.core.hardware import Gpu, PeakRates
-from service.core.planners.crossover import training_and_serving_amounts
+from service.core.planners.crossover import amounts_by_side, monthly_amounts_by_side
 from service.core.planners.ownership import price_fleet
 from service.core.planners.procurement import Ownership, Rental, ResolvedProcurement
 from service.core.planners.workloads import HourUse
@@ -167,9 +167,8 @@ def test_the_published_example_of_rented_pools():
         "pretrain-70b": Decimal("4114014.70"),
         "assistant": Decimal("3857203.20"),
     }
-    months = training_and_serving_amounts(lines, uses)
-    assert total(training for training, _ in months.values()) == Decimal("4114014.70")
-    assert total(serving for _, serving in months.values()) == Decimal("3857203.20")
+    assert amounts_by_side(lines) == (Decimal("4114014.70"), Decimal("3857203.20"))
+    months = monthly_amounts_by_side(lines)
     january = amounts_by(lines, lambda line: line.month)["2027-01"]
     assert sum(months["2027-01"]) == january == Decimal("2948382.72")
 
@@ -380,11 +379,24 @@ def test_shared_idle_hours_are_split_by_used_hours():
         hours("2027-02", 5.0, workload_kind="shared", workload=None, use="idle", **shared),
     ]
     lines = price(uses, {"shared": RENTED}, [pool_size("shared", 8)], months=2)
-    months = training_and_serving_amounts(lines, uses)
+    months = monthly_amounts_by_side(lines)
     # January: 400 x 6.88 = 2,752 and 200 x 6.88 = 1,376; 68.80 shared, two thirds 45.87.
     assert months["2027-01"] == (Decimal("2797.87"), Decimal("1398.93"))
     # February used nothing: 34.40 as in all months, two thirds 22.93.
     assert months["2027-02"] == (Decimal("22.93"), Decimal("11.47"))
+
+
+def test_shared_bills_of_an_owned_pool_are_split_by_used_hours():
+    uses = [
+        hours("2027-01", 1000.0, pool="shared", workload_kind="training", workload="run"),
+        hours("2027-01", 2000.0, pool="shared", workload_kind="serving"),
+    ]
+    lines = price(uses, {"shared": owned()}, [pool_size("shared", 8)], months=1)
+    month = total(line.amount for line in lines)
+    training, serving = amounts_by_side(lines)
+    # Six bills, each a third to training, each to the cent.
+    assert training + serving == month
+    assert abs(training - month / 3) <= Decimal("0.06")
 
 
 def test_a_shared_pool_that_nothing_used_is_the_cost_of_serving():
@@ -392,7 +404,7 @@ def test_a_shared_pool_that_nothing_used_is_the_cost_of_serving():
         hours("2027-01", 10.0, pool="shared", workload_kind="shared", workload=None, use="idle")
     ]
     lines = price(uses, {"shared": RENTED}, [pool_size("shared", 8, used=0.0)], months=1)
-    assert training_and_serving_amounts(lines, uses) == {"2027-01": (0, Decimal("68.80"))}
+    assert monthly_amounts_by_side(lines) == {"2027-01": (0, Decimal("68.80"))}
 
 
 fleets = st.lists(
@@ -436,8 +448,8 @@ def test_lines_price_to_their_amounts_and_sum_to_the_totals(fleet, terms):
         assert line.amount == priced(line.quantity, line.unit_price)
         assert line.amount >= 0
         assert line.quantity >= 0
-    months = training_and_serving_amounts(lines, uses)
-    assert total(sum(pair) for pair in months.values()) == total(line.amount for line in lines)
+    months = monthly_amounts_by_side(lines)
+    assert sum(amounts_by_side(lines)) == total(line.amount for line in lines)
     assert all(amount >= 0 for pair in months.values() for amount in pair)
 
 
