@@ -1,7 +1,7 @@
 """A plan: an estimate with identity, never changed after it is made; and plans side by side."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
 from pydantic import Field, field_serializer
@@ -22,7 +22,7 @@ from service.core.snapshot import ReleaseRef
 from service.core.units import Per, Unit
 from service.core.value import Currency, IsoDate, Text, Value
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Final = 1
 ReleaseChoice = Annotated[str, Field(pattern=r"^(latest|[0-9]{4}\.[0-9]{1,2}\.[0-9]{1,4})$")]
 """A release's version, or "latest"."""
 

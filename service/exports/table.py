@@ -87,9 +87,18 @@ _WRITERS: dict[type, Callable[[Any], str]] = {
 }
 
 
+def _inherited_writer(kind: type) -> Callable[[Any], str]:
+    """Find the writer of the nearest base; drivers have subclasses of their own, as for UUID."""
+    for base in kind.__mro__:
+        if base in _WRITERS:
+            return _WRITERS[base]
+    raise TypeError(f"a cell cannot be of type {kind.__name__}")
+
+
 def cell_text(cell: Cell) -> str:
     """What stands in the file for a cell, before quoting."""
-    return _WRITERS[type(cell)](cell)
+    kind = type(cell)
+    return (_WRITERS.get(kind) or _inherited_writer(kind))(cell)
 
 
 def joined(texts: Iterable[str]) -> str:

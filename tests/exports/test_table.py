@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from uuid import UUID
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -138,8 +139,16 @@ def test_text_is_utf_8_with_a_byte_order_mark_on_request_alone():
 
 
 def test_a_cell_of_an_unforeseen_type_is_an_error():
-    with pytest.raises(KeyError):
+    with pytest.raises(TypeError, match="bytes"):
         cell_text(b"bytes")
+
+
+def test_a_subclass_is_written_as_its_base():
+    class DriversId(UUID):
+        pass
+
+    assert cell_text(DriversId(int=1)) == "00000000-0000-0000-0000-000000000001"
+    assert cell_text(np.float64(0.1) + np.float64(0.2)) == "0.3"
 
 
 def test_fields_and_constants_name_their_columns():

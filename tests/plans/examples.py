@@ -24,6 +24,7 @@ from service.core.plans import PlanRequest, PlanSummary
 from service.core.snapshot import CatalogSnapshot, ReleaseRef
 
 RELEASE = ReleaseRef(version="2026.11.1", digest="sha256:one")
+NEWER = ReleaseRef(version="2026.11.2", digest="sha256:two")
 DAY = date(2026, 11, 29)
 NOON = datetime(2026, 11, 29, 12, tzinfo=UTC)
 JANUARY_AMOUNT = Decimal("2948382.72")

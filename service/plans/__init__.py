@@ -1,0 +1,1 @@
+"""Stored plans: made once, never changed, read, listed, run again and compared."""

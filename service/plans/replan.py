@@ -1,0 +1,52 @@
+"""Running a stored plan's scenario again, on another catalog release or as of another day."""
+
+from datetime import datetime
+from uuid import UUID
+
+from service.core.plans import PlanRequest, ReplanRequest
+from service.plans import repository
+from service.plans.create import Estimator, SnapshotLoader, StoredPlan, create_plan
+from service.plans.errors import PlanNotFound
+from service.plans.repository import Session
+from service.plans.versions import read_plan
+
+
+async def replan(
+    session: Session,
+    old_id: UUID,
+    request: ReplanRequest,
+    *,
+    team: str,
+    now: datetime,
+    plan_id: UUID,
+    estimate: Estimator,
+    load_snapshot: SnapshotLoader,
+    idempotency_key: str | None = None,
+) -> StoredPlan:
+    """Make a new plan of an old one's scenario; the old one stays as it is.
+
+    Raises:
+        PlanNotFound: the team has no such plan.
+        PlanError, CoreError: as `create_plan`.
+    """
+    stored = await repository.find_body(session, old_id)
+    if stored is None:
+        raise PlanNotFound(old_id)
+    old = read_plan(stored.body, stored.schema_version)
+    again = PlanRequest(
+        name=request.name or old.name,
+        catalog_release=request.catalog_release,
+        as_of_date=request.as_of_date,
+        scenario=old.scenario,
+    )
+    return await create_plan(
+        session,
+        again,
+        team=team,
+        now=now,
+        plan_id=plan_id,
+        estimate=estimate,
+        load_snapshot=load_snapshot,
+        idempotency_key=idempotency_key,
+        derived_from=old_id,
+    )
