@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from service.catalog.content import CatalogContent, unpublished
 from service.catalog.entries import (
     ArchitectureEntry,
     AssumptionEntry,
@@ -24,7 +25,6 @@ from service.catalog.entries import (
 from service.catalog.files import CatalogFolder, Located, read_folder, rental_context
 from service.catalog.findings import Finding, InvalidCatalog
 from service.catalog.price_entries import PurchaseEntry, RentalRow
-from service.catalog.releases import CatalogContent, unpublished
 from service.core.architecture.model import ModelArchitecture
 from service.core.assumptions import Assumption
 from service.core.hardware import Gpu, Node, NumberFormat, PeakRates, Site
@@ -192,7 +192,7 @@ def purchase_price(located: Located[PurchaseEntry]) -> PurchasePrice:
     entry = located.entry
     return PurchasePrice(
         **_fields(entry, PurchasePrice),
-        key=price_key(entry.gpu, entry.includes, entry.valid_from.isoformat()),
+        key=price_key("purchase", entry.gpu, entry.includes, entry.valid_from.isoformat()),
         low=entry.price.low,
         typical=entry.price.typical,
         high=entry.price.high,
@@ -247,8 +247,10 @@ def resolve_folder(folder: CatalogFolder) -> CatalogContent:
         architectures=collector.each(folder.architectures, architecture),
         sites=collector.each(folder.sites, site),
         assumptions=collector.each(folder.assumptions, assumption),
-        rental_prices=collector.all(folder.rental_rows, rental_prices),
-        purchase_prices=collector.each(folder.purchases, purchase_price),
+        prices=(
+            *collector.all(folder.rental_rows, rental_prices),
+            *collector.each(folder.purchases, purchase_price),
+        ),
     )
     if collector.findings:
         raise InvalidCatalog(collector.findings)

@@ -1,6 +1,9 @@
 """What GPU time and hardware cost, each with the dates between which it holds."""
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
+from typing_extensions import TypeAliasType
 
 from service.core.value import (
     Count,
@@ -103,3 +106,9 @@ class PurchasePrice(Value):
     def holds_on(self, day: "IsoDate") -> bool:
         """True when the price is in force on a day."""
         return self.valid_from <= day and (self.valid_to is None or day <= self.valid_to)
+
+
+CatalogPrice = TypeAliasType(
+    "CatalogPrice", Annotated[RentalPrice | PurchasePrice, Field(discriminator="kind")]
+)
+"""What GPU time or a GPU costs."""

@@ -7,36 +7,28 @@ from dataclasses import dataclass, fields
 from datetime import date
 from typing import Any, Literal
 
+from pydantic import TypeAdapter
+
 from service.core.architecture.model import ModelArchitecture
 from service.core.assumptions import Assumption
 from service.core.hardware import Gpu, Node, NumberFormat, Site
-from service.core.prices import PurchasePrice, RentalPrice
+from service.core.prices import CatalogPrice, PurchasePrice, RentalPrice
 from service.core.snapshot import CatalogSnapshot, ReleaseRef
 from service.core.value import Value
 
-Kind = Literal[
-    "gpus",
-    "nodes",
-    "formats",
-    "architectures",
-    "sites",
-    "assumptions",
-    "rental_prices",
-    "purchase_prices",
-]
+Kind = Literal["gpus", "nodes", "formats", "architectures", "sites", "assumptions", "prices"]
 """Kinds of entries, named as the collections of the API are."""
 
-VALUE_TYPES: dict[Kind, type[Value]] = {
-    "gpus": Gpu,
-    "nodes": Node,
-    "formats": NumberFormat,
-    "architectures": ModelArchitecture,
-    "sites": Site,
-    "assumptions": Assumption,
-    "rental_prices": RentalPrice,
-    "purchase_prices": PurchasePrice,
+_ADAPTERS: dict[Kind, TypeAdapter[Any]] = {
+    "gpus": TypeAdapter(Gpu),
+    "nodes": TypeAdapter(Node),
+    "formats": TypeAdapter(NumberFormat),
+    "architectures": TypeAdapter(ModelArchitecture),
+    "sites": TypeAdapter(Site),
+    "assumptions": TypeAdapter(Assumption),
+    "prices": TypeAdapter(CatalogPrice),
 }
-"""The core value that an entry of each kind is."""
+KINDS: tuple[Kind, ...] = tuple(_ADAPTERS)
 
 
 @dataclass(frozen=True)
@@ -49,24 +41,30 @@ class CatalogContent:
     architectures: tuple[ModelArchitecture, ...]
     sites: tuple[Site, ...]
     assumptions: tuple[Assumption, ...]
-    rental_prices: tuple[RentalPrice, ...]
-    purchase_prices: tuple[PurchasePrice, ...]
+    prices: tuple[RentalPrice | PurchasePrice, ...]
 
-    def entries(self) -> Iterator[tuple[Kind, str, Value]]:
-        """Every entry with its kind and its key, in the order of the files."""
-        for kind in VALUE_TYPES:
+    def entries(self) -> Iterator[tuple[Kind, Value]]:
+        """Every entry with its kind, in the order of the files."""
+        for kind in KINDS:
             for value in getattr(self, kind):
-                yield kind, entry_key(value), value
+                yield kind, value
 
     def snapshot(self, release: ReleaseRef, as_of_date: date) -> CatalogSnapshot:
         """The entries as they hold on one day."""
         lists = {field.name: getattr(self, field.name) for field in fields(self)}
-        return CatalogSnapshot.build(release=release, as_of_date=as_of_date, **lists)
+        prices = lists.pop("prices")
+        return CatalogSnapshot.build(
+            release=release,
+            as_of_date=as_of_date,
+            rental_prices=[price for price in prices if isinstance(price, RentalPrice)],
+            purchase_prices=[price for price in prices if isinstance(price, PurchasePrice)],
+            **lists,
+        )
 
     def digest(self) -> str:
         """SHA-256 over the canonical form; the order of entries does not matter."""
         entries = sorted(
-            ([kind, key, document(value)] for kind, key, value in self.entries()),
+            ([kind, entry_key(value), to_document(value)] for kind, value in self.entries()),
             key=lambda entry: (entry[0], entry[1]),
         )
         return f"sha256:{hashlib.sha256(canonical_json(entries)).hexdigest()}"
@@ -77,9 +75,14 @@ def entry_key(value: Any) -> str:
     return str(value.name if isinstance(value, Assumption) else value.key)
 
 
-def document(value: Value) -> dict[str, Any]:
+def to_document(value: Value) -> dict[str, Any]:
     """An entry as it is stored: every field, amounts and dates as text."""
     return value.model_dump(mode="json")
+
+
+def from_document(kind: Kind, document: Any) -> Any:
+    """The core value of a stored entry."""
+    return _ADAPTERS[kind].validate_python(document)
 
 
 def canonical_json(value: Any) -> bytes:
