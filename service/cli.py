@@ -9,6 +9,7 @@ import argparse
 import logging
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 from service import __version__
@@ -56,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_serve(commands)
     _add(commands, "migrate", _migrate, "bring the database of DATABASE_URL to the newest revision")
+    _add_catalog(commands)
     nested = commands.add_parser("openapi", help="the API description").add_subparsers(
         required=True, metavar="ACTION"
     )
@@ -84,6 +86,25 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--data", type=Path, metavar="DIR", help="folder of the embedded database (.state/postgres)"
     )
     parser.add_argument("--workers", type=_worker_count, default=2, help="processes that serve (2)")
+
+
+def _add_catalog(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    nested = commands.add_parser(
+        "catalog", help="the files of hardware, models and prices"
+    ).add_subparsers(required=True, metavar="ACTION")
+    check = _add(nested, "check", _check_catalog, "name every fault by file and line")
+    publish = _add(
+        nested, "publish", _publish_catalog, "make a release of DATABASE_URL, unless it has one"
+    )
+    schema = _add(nested, "schema", _write_catalog_schema, "write the schemas for editors")
+    for parser in (check, publish, schema):
+        parser.add_argument(
+            "folder",
+            type=Path,
+            nargs="?",
+            default=PROJECT_ROOT / "catalog",
+            help="folder of the files (catalog)",
+        )
 
 
 def _whole_number(text: str, lowest: int, highest: int) -> int:
@@ -130,6 +151,47 @@ def _migrate(_: argparse.Namespace) -> int:
         )
     migrate(settings.migration_url, settings.database_url)
     print(f"gpuplan: the database is at revision {expected_revision()}")
+    return 0
+
+
+def _check_catalog(arguments: argparse.Namespace) -> int:
+    from service.catalog.findings import InvalidCatalog
+    from service.catalog.publish import read_checked
+
+    try:
+        content = read_checked(arguments.folder)
+    except InvalidCatalog as error:
+        print(error)
+        faults = len(error.findings)
+        raise CommandError(f"{faults} {'fault' if faults == 1 else 'faults'}") from error
+    print(f"gpuplan: no fault in {sum(1 for _ in content.entries())} entries")
+    return 0
+
+
+def _publish_catalog(arguments: argparse.Namespace) -> int:
+    from service.catalog.findings import InvalidCatalog
+    from service.catalog.publish import publish_folder
+
+    settings = Settings.from_environment()
+    if settings.database_url is None:
+        raise CommandError(
+            "set DATABASE_URL to the database to publish into; `serve` publishes into the embedded "
+            "one by itself.",
+            exit_code=WRONG_INPUT,
+        )
+    try:
+        publication = publish_folder(settings.database_url, arguments.folder, now=datetime.now(UTC))
+    except InvalidCatalog as error:
+        raise CommandError(f"the catalog is not published:\n{error}") from error
+    print(f"gpuplan: {publication}")
+    return 0
+
+
+def _write_catalog_schema(arguments: argparse.Namespace) -> int:
+    from service.catalog.editor_schema import write_schemas
+
+    for path in write_schemas(arguments.folder / "schema"):
+        print(f"gpuplan: wrote {path}")
     return 0
 
 

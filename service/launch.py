@@ -13,10 +13,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from service.catalog.findings import InvalidCatalog
+from service.catalog.publish import publish_folder
 from service.db.embedded import (
     OWNER_ROLE,
     SERVICE_ROLE,
@@ -61,7 +64,7 @@ def serve(options: ServeOptions, settings: Settings) -> None:
 
     Raises:
         DatabaseError: the database cannot be started, reached or migrated.
-        LaunchError: the port is taken, or a part ended by itself.
+        LaunchError: the port is taken, the catalog is wrong, or a part ended by itself.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
@@ -69,6 +72,7 @@ def serve(options: ServeOptions, settings: Settings) -> None:
         port = _usable_port(options.host, options.port)
         databases = stack.enter_context(_databases(options.data_folder, settings))
         migrate(databases.owner_url, databases.service_url)
+        _publish_catalog(databases.service_url)
         metrics_folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gpuplan-metrics-"))
         environment = worker_environment(databases.service_url, metrics_folder)
         workers = stack.enter_context(_workers(options, port, environment))
@@ -107,6 +111,15 @@ def _databases(data_folder: Path | None, settings: Settings) -> Iterator[Databas
     folder = data_folder or default_data_folder(PROJECT_ROOT)
     with EmbeddedPostgres(folder, programs=settings.pg_bindir) as server:
         yield Databases(server.url(SERVICE_ROLE), server.url(OWNER_ROLE), server)
+
+
+def _publish_catalog(url: str) -> None:
+    """Publish the files of the checkout, unless the database has this content already."""
+    try:
+        publication = publish_folder(url, PROJECT_ROOT / "catalog", now=datetime.now(UTC))
+    except InvalidCatalog as error:
+        raise LaunchError(f"the catalog is not published:\n{error}") from error
+    print(f"gpuplan: {publication}", flush=True)
 
 
 @contextlib.contextmanager

@@ -27,6 +27,11 @@ class Publication:
     is_new: bool
     """False when this content had been published before, under the release's version."""
 
+    def __str__(self) -> str:
+        verb = "published" if self.is_new else "unchanged: this is"
+        retired = ", which is retired" if self.release.retired_at else ""
+        return f"{verb} catalog release {self.release.version}{retired}"
+
 
 def read_checked(folder: Path) -> CatalogContent:
     """Read the folder and run every check.

@@ -82,7 +82,8 @@ async def count_entries(session: Session, version: str) -> dict[Kind, int]:
         .where(CatalogEntry.release_version == version)
         .group_by(CatalogEntry.kind)
     )
-    counts = dict((await session.execute(query)).tuples().all())
+    rows = await session.execute(query)
+    counts: dict[str, int] = dict(rows.all())
     return {kind: counts.get(kind, 0) for kind in KINDS}
 
 

@@ -12,6 +12,7 @@ from service.catalog.content import KINDS, CatalogContent
 from service.catalog.publish import publish, publish_folder
 from service.catalog.release import UnknownRelease
 from service.catalog.snapshots import SnapshotCache, _parse
+from service.cli import main
 from service.core.errors import UnknownKey
 from service.core.hardware import Gpu, PeakRates
 from service.core.prices import RentalPrice
@@ -198,3 +199,24 @@ def test_the_stored_catalog_is_the_one_in_the_files(database):
         return _parse(documents).digest()
 
     assert asyncio.run(digest_of_stored()) == publication.release.digest
+
+
+def test_the_command_publishes_once_and_says_so(database, monkeypatch, capsys):
+    monkeypatch.setenv("DATABASE_URL", database.service_url)
+    assert main(["catalog", "publish"]) == 0
+    assert "gpuplan: published catalog release 20" in capsys.readouterr().out
+    assert main(["catalog", "publish"]) == 0
+    assert "gpuplan: unchanged: this is catalog release 20" in capsys.readouterr().out
+
+
+def test_the_command_publishes_nothing_that_is_wrong(database, monkeypatch, capsys, tmp_path):
+    (tmp_path / "formats.yaml").write_text("formats: []\nformats: []\n")
+    monkeypatch.setenv("DATABASE_URL", database.service_url)
+    assert main(["catalog", "publish", str(tmp_path)]) == 1
+    assert "formats.yaml:2: key 'formats' stands here twice" in capsys.readouterr().err
+
+
+def test_the_command_asks_for_a_database(monkeypatch, capsys):
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    assert main(["catalog", "publish"]) == 2
+    assert "set DATABASE_URL" in capsys.readouterr().err
