@@ -1,5 +1,6 @@
 """Comparing stored plans with one of them."""
 
+import asyncio
 from collections.abc import Sequence
 from uuid import UUID
 
@@ -32,7 +33,7 @@ async def compare(
     plans = [summaries[plan_id] for plan_id in ordered]
     _check_currencies(plans)
     numbers = [await _numbers(session, plan) for plan in plans]
-    return compare_plans(numbers[0], numbers[1:])
+    return await asyncio.to_thread(compare_plans, numbers[0], numbers[1:])
 
 
 def _check(plan_ids: Sequence[UUID], baseline: UUID | None) -> None:

@@ -3,6 +3,7 @@
 from datetime import datetime
 from uuid import UUID
 
+from service.core.errors import CoreError
 from service.core.plans import PlanRequest, ReplanRequest
 from service.plans import repository
 from service.plans.create import Estimator, SnapshotLoader, StoredPlan, create_plan
@@ -39,14 +40,20 @@ async def replan(
         as_of_date=request.as_of_date,
         scenario=old.scenario,
     )
-    return await create_plan(
-        session,
-        again,
-        team=team,
-        now=now,
-        plan_id=plan_id,
-        estimate=estimate,
-        load_snapshot=load_snapshot,
-        idempotency_key=idempotency_key,
-        derived_from=old_id,
-    )
+    try:
+        return await create_plan(
+            session,
+            again,
+            team=team,
+            now=now,
+            plan_id=plan_id,
+            estimate=estimate,
+            load_snapshot=load_snapshot,
+            idempotency_key=idempotency_key,
+            derived_from=old_id,
+        )
+    except CoreError as error:
+        if error.pointer.startswith("/scenario"):
+            # The scenario is not in this request: what it asks for is a release that lacks it.
+            error.pointer = "/catalog_release"
+        raise

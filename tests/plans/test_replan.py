@@ -5,6 +5,7 @@ from uuid import UUID
 
 import pytest
 
+from service.core.errors import UnknownKey
 from service.core.plans import ReplanRequest
 from service.plans import repository
 from service.plans.errors import PlanNotFound
@@ -70,6 +71,18 @@ async def test_the_name_the_latest_release_and_today_stand_where_nothing_is_said
     assert document["name"] == "2027 base case"
     assert document["catalog_release"]["version"] == "2026.11.2"
     assert document["as_of_date"] == "2026-11-29"
+
+
+async def test_what_the_release_lacks_is_the_fault_of_the_release_asked_for(store):
+    old = await store.make()
+
+    def refuse(scenario, *, snapshot):
+        raise UnknownKey("gpu", "h100", release="2026.11.2", pointer="/scenario/training_runs/0")
+
+    with pytest.raises(UnknownKey, match=r"2026\.11\.2 has no gpu 'h100'") as caught:
+        await run_again(store, old.id, planner=refuse)
+    assert caught.value.pointer == "/catalog_release"
+    assert await store.count() == 1
 
 
 async def test_a_replan_can_be_run_again(store):
