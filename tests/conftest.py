@@ -1,6 +1,6 @@
 """A real Postgres for every test that asks for one: one server a run, one database a test.
 
-DATABASE_URL (and DATABASE_MIGRATION_URL, whose role must be able to create databases and roles)
+DATABASE_URL (or DATABASE_MIGRATION_URL beside it), there with the role of a superuser,
 replaces the server that the run would start itself.
 """
 
