@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 from uuid import UUID
 
 from service import __version__
@@ -68,10 +68,10 @@ async def create_plan(
         RequestInFlight: a request with the same key is not yet answered.
         CoreError: the scenario cannot be answered, such as for an unknown key.
     """
-    digest = request_digest(request)
     claim = None
     if idempotency_key is not None:
         # The same body means another thing as a new plan and as a re-run of a stored one.
+        digest = request_digest(request)
         fingerprint = digest if derived_from is None else f"{digest} of {derived_from}"
         claim = Claim(team, idempotency_key, fingerprint, now)
         earlier = await claim_key(session, claim)
@@ -80,19 +80,49 @@ async def create_plan(
     as_of_date = request.as_of_date or now.astimezone(UTC).date()
     snapshot = await load_snapshot(session, request.catalog_release, as_of_date)
     answer, assumptions = await _in_thread(estimate, request.scenario, snapshot)
-    plan = Plan(
-        **_given(request, digest),
-        **_answered(answer),
+    plan = make_plan(
+        request,
+        answer,
+        assumptions,
+        snapshot=snapshot,
+        plan_id=plan_id,
+        team=team,
+        now=now,
+        derived_from=derived_from,
+    )
+    return await _store(session, plan, answer, claim)
+
+
+def make_plan(
+    request: PlanRequest,
+    answer: FleetEstimate,
+    assumptions: tuple[AssumptionUsed, ...],
+    *,
+    snapshot: CatalogSnapshot,
+    plan_id: UUID,
+    team: str,
+    now: datetime,
+    derived_from: UUID | None = None,
+) -> Plan:
+    """Give an estimate its identity; its lines and quantities become rows of their own."""
+    shared = FleetEstimate.model_fields.keys() & Plan.model_fields.keys()
+    return Plan(
+        **{name: getattr(answer, name) for name in shared},
         id=plan_id,
+        schema_version=SCHEMA_VERSION,
+        name=request.name,
         created_at=now,
         team=team,
         catalog_release=snapshot.release,
-        as_of_date=as_of_date,
+        as_of_date=snapshot.as_of_date,
+        engine_version=__version__,
         derived_from=derived_from,
+        scenario=request.scenario,
+        request_digest=request_digest(request),
         assumptions=assumptions,
+        line_count=len(answer.lines),
         links=_links(plan_id),
     )
-    return await _store(session, plan, answer, claim)
 
 
 async def _stored(session: Session, plan_id: UUID) -> StoredPlan:
@@ -119,22 +149,6 @@ async def _store(
     if claim is not None:
         await keep_key(session, claim, plan.id)
     return StoredPlan(plan.id, body, plan_etag(plan.id, plan.schema_version), created=True)
-
-
-def _given(request: PlanRequest, digest: str) -> dict[str, Any]:
-    """Fields of a plan that come from the request as they are."""
-    return {"name": request.name, "scenario": request.scenario, "request_digest": digest}
-
-
-def _answered(answer: FleetEstimate) -> dict[str, Any]:
-    """Fields of a plan that the estimate decides; its lines and quantities become rows."""
-    shared = FleetEstimate.model_fields.keys() & Plan.model_fields.keys()
-    return {
-        **{name: getattr(answer, name) for name in shared},
-        "line_count": len(answer.lines),
-        "schema_version": SCHEMA_VERSION,
-        "engine_version": __version__,
-    }
 
 
 def _links(plan_id: UUID) -> PlanLinks:
