@@ -2,12 +2,15 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, cast
 
-from service.catalog.entries import ArchitectureEntry, GpuEntry
+from service.catalog.entries import AliasFile, ArchitectureEntry, GpuEntry
 from service.catalog.files import CatalogFolder, Located
 from service.catalog.findings import Finding
 from service.catalog.price_checks import PRICE_CHECKS
+from service.core.architecture.model import ModelArchitecture
+from service.core.hardware import Gpu, PeakRates
+from service.core.snapshot import plain_name
 
 Check = Callable[[CatalogFolder], Iterator[Finding]]
 
@@ -179,9 +182,6 @@ def native_formats_are_known(folder: CatalogFolder) -> Iterator[Finding]:
 
 def unverified_fields_exist(folder: CatalogFolder) -> Iterator[Finding]:
     """A field that is said to be unverified is a field of the core value."""
-    from service.core.architecture.model import ModelArchitecture  # noqa: PLC0415
-    from service.core.hardware import Gpu, PeakRates  # noqa: PLC0415
-
     gpu_fields = {*Gpu.model_fields, *(f"peak_tflops.{name}" for name in PeakRates.model_fields)}
     pairs: Iterable[tuple[tuple[Located[Any], ...], set[str]]] = (
         (folder.gpus, gpu_fields),
@@ -201,7 +201,26 @@ def facilities_use_at_least_what_they_serve(folder: CatalogFolder) -> Iterator[F
             yield located.finding("below 1", "power_usage_effectiveness")
 
 
+def aliases_are_clear(folder: CatalogFolder) -> Iterator[Finding]:
+    """Every alias names an entry that exists, and no name stands for two."""
+    entries: dict[str, tuple[Located[Any], ...]] = {
+        "gpu": folder.gpus,
+        "architecture": folder.architectures,
+    }
+    keys = {kind: {each.entry.key for each in located} for kind, located in entries.items()}
+    known = {(kind, plain_name(key)): key for kind in keys for key in keys[kind]}
+    for located in folder.aliases:
+        kind, target = cast("AliasFile", located.parents[0]).kind, located.entry.target
+        if target is not None and target not in keys[kind]:
+            yield located.finding(f"unknown {kind} {target!r}", "target")
+        for index, name in enumerate(located.entry.names):
+            first = known.setdefault((kind, plain_name(name)), name)
+            if first is not name:
+                yield located.finding(f"{name!r} is {first!r} already", "names", index)
+
+
 CHECKS: tuple[Check, ...] = (
+    aliases_are_clear,
     keys_are_unique,
     peaks_are_dense,
     unusual_ratios_are_needed,

@@ -13,10 +13,12 @@ from service.core.architecture.model import ModelArchitecture
 from service.core.assumptions import Assumption
 from service.core.hardware import Gpu, Node, NumberFormat, Site
 from service.core.prices import CatalogPrice, PurchasePrice, RentalPrice
-from service.core.snapshot import CatalogSnapshot, ReleaseRef
+from service.core.snapshot import Alias, CatalogSnapshot, ReleaseRef, plain_name
 from service.core.value import Value
 
-Kind = Literal["gpus", "nodes", "formats", "architectures", "sites", "assumptions", "prices"]
+Kind = Literal[
+    "gpus", "nodes", "formats", "architectures", "sites", "assumptions", "prices", "aliases"
+]
 """Kinds of entries, named as the collections of the API are."""
 
 _ADAPTERS: dict[Kind, TypeAdapter[Any]] = {
@@ -27,6 +29,7 @@ _ADAPTERS: dict[Kind, TypeAdapter[Any]] = {
     "sites": TypeAdapter(Site),
     "assumptions": TypeAdapter(Assumption),
     "prices": TypeAdapter(CatalogPrice),
+    "aliases": TypeAdapter(Alias),
 }
 KINDS: tuple[Kind, ...] = tuple(_ADAPTERS)
 
@@ -42,6 +45,7 @@ class CatalogContent:
     sites: tuple[Site, ...]
     assumptions: tuple[Assumption, ...]
     prices: tuple[RentalPrice | PurchasePrice, ...]
+    aliases: tuple[Alias, ...]
 
     def entries(self) -> Iterator[tuple[Kind, Value]]:
         """Every entry with its kind, in the order of the files."""
@@ -71,7 +75,9 @@ class CatalogContent:
 
 
 def entry_key(value: Any) -> str:
-    """The key of an entry: assumptions are known by their name."""
+    """The key of an entry: assumptions are known by their name, aliases by kind and plain name."""
+    if isinstance(value, Alias):
+        return f"{value.kind} {plain_name(value.name)}"
     return str(value.name if isinstance(value, Assumption) else value.key)
 
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from service.core.architecture.model import ModelArchitecture
 from service.core.assumptions import AssumptionName, AssumptionTopic
 from service.core.hardware import GpuClass, NumberFormat
+from service.core.snapshot import AliasKind
 from service.core.value import (
     Count,
     CountOrZero,
@@ -220,6 +221,17 @@ class AssumptionEntry(SourcedEntry):
     """What it means, and for "fitted" the data set, method and date."""
 
 
+class AliasEntry(SourcedEntry):
+    """Other spellings of one key, or names that stand for no single entry."""
+
+    target: Key | None = None
+    """Key that the names stand for; absent when they name no single entry, on purpose."""
+    names: Annotated[list[Text], Field(min_length=1)]
+    """Spellings; case, spaces, dashes and underscores do not matter."""
+    note: LongText | None = None
+    """What is assumed where the names are ambiguous."""
+
+
 class GpuFile(Sourced):
     """A file under `gpus/`."""
 
@@ -264,3 +276,12 @@ class AssumptionFile(Sourced):
     """How the constants are known where an entry says nothing else."""
     assumptions: list[AssumptionEntry]
     """Constants."""
+
+
+class AliasFile(Sourced):
+    """A file under `aliases/`."""
+
+    kind: AliasKind
+    """What the names stand for."""
+    aliases: list[AliasEntry]
+    """Names."""

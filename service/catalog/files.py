@@ -10,6 +10,8 @@ from pydantic import ValidationError
 
 from service.catalog.documents import Document, Place, read_document
 from service.catalog.entries import (
+    AliasEntry,
+    AliasFile,
     ArchitectureEntry,
     ArchitectureFile,
     AssumptionEntry,
@@ -45,6 +47,7 @@ FILE_KINDS: dict[str, type[Sourced]] = {
     "assumptions/*.yaml": AssumptionFile,
     "prices/rental/*.yaml": RentalFile,
     "prices/purchase.yaml": PurchaseFile,
+    "aliases/*.yaml": AliasFile,
 }
 """Which schema holds for which files of the folder."""
 
@@ -96,6 +99,7 @@ class CatalogFolder:
     assumptions: tuple[Located[AssumptionEntry], ...]
     rental_rows: tuple[Located[RentalRow], ...]
     purchases: tuple[Located[PurchaseEntry], ...]
+    aliases: tuple[Located[AliasEntry], ...]
 
     def everything(self) -> Iterator[Located[Any]]:
         """Every entry, kind by kind."""
@@ -177,6 +181,7 @@ def read_folder(folder: Path) -> CatalogFolder:
         assumptions=reader.entries(AssumptionFile, "assumptions"),
         rental_rows=tuple(reader.rental_rows()),
         purchases=reader.entries(PurchaseFile, "purchases"),
+        aliases=reader.entries(AliasFile, "aliases"),
     )
     findings = [*reader.findings, *_without_origin(content)]
     if findings:

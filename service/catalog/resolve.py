@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from service.catalog.content import CatalogContent, unpublished
 from service.catalog.entries import (
+    AliasEntry,
     ArchitectureEntry,
     AssumptionEntry,
     Fact,
@@ -29,7 +30,7 @@ from service.core.architecture.model import ModelArchitecture
 from service.core.assumptions import Assumption
 from service.core.hardware import Gpu, Node, NumberFormat, PeakRates, Site
 from service.core.prices import Commitment, PurchasePrice, RentalPrice
-from service.core.snapshot import CatalogSnapshot
+from service.core.snapshot import Alias, CatalogSnapshot
 from service.core.value import Provenance, Value
 
 EntryT = TypeVar("EntryT", bound=SourcedEntry)
@@ -201,6 +202,20 @@ def purchase_price(located: Located[PurchaseEntry]) -> PurchasePrice:
     )
 
 
+def aliases(located: Located[AliasEntry]) -> Iterator[Alias]:
+    """One alias for each spelling."""
+    file: Any = located.parents[0]
+    origin = provenance(located)
+    for name in located.entry.names:
+        yield Alias(
+            kind=file.kind,
+            name=name,
+            target=located.entry.target,
+            note=located.entry.note,
+            provenance=origin,
+        )
+
+
 @dataclass
 class _Collector:
     """Resolves entry by entry and keeps what is wrong with each."""
@@ -251,6 +266,7 @@ def resolve_folder(folder: CatalogFolder) -> CatalogContent:
             *collector.all(folder.rental_rows, rental_prices),
             *collector.each(folder.purchases, purchase_price),
         ),
+        aliases=collector.all(folder.aliases, aliases),
     )
     if collector.findings:
         raise InvalidCatalog(collector.findings)

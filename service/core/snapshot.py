@@ -4,14 +4,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from types import MappingProxyType
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from service.core.architecture.model import ModelArchitecture
 from service.core.assumptions import Assumption
 from service.core.errors import UnknownKey
 from service.core.hardware import Gpu, Node, NumberFormat, Site
 from service.core.prices import PurchasePrice, RentalPrice
-from service.core.value import Text, Value
+from service.core.value import Key, LongText, Provenance, Text, Value
 
 
 class _Keyed(Protocol):
@@ -29,6 +29,32 @@ class ReleaseRef(Value):
     """Calendar version, such as "2026.11.1"."""
     digest: Text
     """SHA-256 over the release's content."""
+
+
+AliasKind = Literal["gpu", "architecture"]
+
+
+class Alias(Value):
+    """Another spelling of a catalog key, as data sheets, clouds and benchmarks write it."""
+
+    kind: AliasKind
+    """What it names."""
+    name: Text
+    """The spelling; case, spaces, dashes and underscores do not matter."""
+    target: Key | None = None
+    """Key that it stands for; null when it names no single entry, on purpose."""
+    note: LongText | None = None
+    """What is assumed where the name is ambiguous."""
+    provenance: Provenance = Provenance()
+    """Where the spelling is from."""
+
+
+def plain_name(name: str) -> str:
+    """A name as spellings are compared: without case, spaces, dashes and underscores."""
+    return name.lower().translate(_SEPARATORS)
+
+
+_SEPARATORS = str.maketrans("", "", " \t-_")
 
 
 def _by_key(entries: Iterable[Entry]) -> Mapping[str, Entry]:
@@ -51,6 +77,8 @@ class CatalogSnapshot:
     """Rental prices in force on the as-of date."""
     purchase_prices: tuple[PurchasePrice, ...]
     """Purchase prices in force on the as-of date."""
+    aliases: Mapping[tuple[AliasKind, str], Alias]
+    """Other spellings of keys, by kind and plain name."""
 
     @classmethod
     def build(
@@ -66,6 +94,7 @@ class CatalogSnapshot:
         assumptions: Iterable[Assumption] = (),
         rental_prices: Iterable[RentalPrice] = (),
         purchase_prices: Iterable[PurchasePrice] = (),
+        aliases: Iterable[Alias] = (),
     ) -> "CatalogSnapshot":
         """Index entries by key and keep the prices that hold on the as-of date."""
         return cls(
@@ -79,6 +108,7 @@ class CatalogSnapshot:
             assumptions=MappingProxyType({a.name: a for a in assumptions}),
             rental_prices=tuple(p for p in rental_prices if p.holds_on(as_of_date)),
             purchase_prices=tuple(p for p in purchase_prices if p.holds_on(as_of_date)),
+            aliases=MappingProxyType({(a.kind, plain_name(a.name)): a for a in aliases}),
         )
 
     def _find(self, kind: str, entries: Mapping[str, Entry], key: str, pointer: str) -> Entry:
@@ -104,6 +134,18 @@ class CatalogSnapshot:
     def site(self, key: str, *, pointer: str = "") -> Site:
         """Return a site. Raises UnknownKey."""
         return self._find("site", self.sites, key, pointer)
+
+    def key_of(self, kind: AliasKind, name: str) -> str | None:
+        """Return the key that a name stands for, in whatever spelling; None when it is unknown.
+
+        A name that stands for no single entry on purpose ("24 GB card") is unknown, too.
+        """
+        entries = self.gpus if kind == "gpu" else self.architectures
+        plain = plain_name(name)
+        alias = self.aliases.get((kind, plain))
+        if alias is not None:
+            return alias.target
+        return next((key for key in entries if plain_name(key) == plain), None)
 
     def node_of(self, gpu: Gpu) -> Node | None:
         """Return the usual node of a GPU: the one with the GPU's own node size, else any."""

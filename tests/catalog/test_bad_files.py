@@ -51,6 +51,7 @@ PLACES = {
     "assumption": "assumptions/bad.yaml",
     "rental": "prices/rental/bad.yaml",
     "purchase": "prices/purchase.yaml",
+    "alias": "aliases/bad.yaml",
 }
 REASONS = {
     "gpu_sparse_peak": "fp8 is 4.00 times 16 bit",
@@ -95,6 +96,8 @@ REASONS = {
     "purchase_dates_overlap": "an earlier entry holds too",
     "purchase_of_unknown_gpu": "unknown gpu 'part-90gb'",
     "purchase_wrong_unit": "String should match pattern",
+    "alias_of_unknown_gpu": "unknown gpu 'part-90gb'",
+    "alias_of_two_gpus": "'PART 80GB' is 'part-80gb' already",
 }
 
 
