@@ -14,11 +14,12 @@ from service.api.edge import wrap
 from service.api.json_body import StrictBodies, StrictRequest
 from service.api.openapi import build_spec, query_parameters, to_yaml
 from service.api.problems import EXCEPTION_HANDLERS
+from service.api.refusals import REFUSAL_HANDLERS
 from service.api.request_checks import request_checks
 from service.api.routes import ROUTE_HANDLERS
 from service.db.errors import DatabaseError
 from service.db.session import make_engine, make_read_pool
-from service.settings import Settings
+from service.settings import DEFAULT_TEAM, Settings
 
 
 def configure_logging() -> None:
@@ -59,7 +60,7 @@ def create_app(settings: Settings | None = None) -> Litestar:
     app = Litestar(
         ROUTE_HANDLERS,
         before_request=request_checks(query_parameters(spec)),
-        exception_handlers=EXCEPTION_HANDLERS,
+        exception_handlers={**EXCEPTION_HANDLERS, **REFUSAL_HANDLERS},
         lifespan=[_database(settings.database_url)],
         logging_config=None,
         openapi_config=None,
@@ -70,6 +71,7 @@ def create_app(settings: Settings | None = None) -> Litestar:
             {
                 "openapi_yaml": cache(lambda: to_yaml(spec)),
                 "metrics_folder": settings.prometheus_multiproc_dir,
+                "team": DEFAULT_TEAM,
             }
         ),
     )

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import yaml
-from litestar import Litestar
+from litestar import Litestar, Response
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.spec import Contact, License, Tag
@@ -29,6 +29,9 @@ METHODS = ("get", "post", "put", "patch", "delete")
 
 TAGS = (
     Tag(name="health", description="Whether the process lives and can answer."),
+    Tag(name="catalog", description="Facts, prices and assumptions, release by release."),
+    Tag(name="plans", description="Scenarios and their stored answers."),
+    Tag(name="comparisons", description="Plans side by side."),
     Tag(name="description", description="What the service can be asked."),
 )
 
@@ -40,6 +43,13 @@ BOUNDS = {
     "lt": ("exclusiveMaximum", min),
 }
 """JSON Schema's keyword for each of pydantic's bounds, and which of two bounds is the tighter."""
+
+
+def _looser(schema: JsonSchemaValue, inclusive: str, exclusive: str) -> str:
+    """Tell which of two bounds on one side says nothing that the other does not."""
+    tighter = max if inclusive == "minimum" else min
+    is_exclusive_tighter = tighter(schema[inclusive], schema[exclusive]) == schema[exclusive]
+    return inclusive if is_exclusive_tighter else exclusive
 
 
 class _ComponentSchema(GenerateJsonSchema):
@@ -76,6 +86,12 @@ class _ComponentSchema(GenerateJsonSchema):
             if bound in described:
                 limit = described.pop(bound)
                 described[keyword] = tighter(limit, described.get(keyword, limit))
+        for inclusive, exclusive in (
+            ("minimum", "exclusiveMinimum"),
+            ("maximum", "exclusiveMaximum"),
+        ):
+            if inclusive in described and exclusive in described:
+                del described[_looser(described, inclusive, exclusive)]
         return described
 
     def field_title_should_be_set(self, schema: object) -> bool:
@@ -91,11 +107,16 @@ def _handlers(app: Litestar) -> Iterator[HTTPRouteHandler]:
                     yield handler
 
 
+def _answered(annotation: Any) -> Any:
+    """Look into `Response[T]`: stored bytes are sent as they are, and are still a T."""
+    return get_args(annotation)[0] if get_origin(annotation) is Response else annotation
+
+
 def _models(app: Litestar) -> set[type[BaseModel]]:
     found: set[Any] = set()
     for handler in _handlers(app):
         signature = handler.parsed_fn_signature
-        found.add(signature.return_type.annotation)
+        found.add(_answered(signature.return_type.annotation))
         found.update(answer.data_container for answer in (handler.responses or {}).values())
         if "data" in signature.parameters:
             found.add(signature.parameters["data"].annotation)
@@ -110,7 +131,18 @@ def _components(app: Litestar) -> dict[str, Any]:
         ref_template="#/components/schemas/{model}",
         schema_generator=_ComponentSchema,
     )
-    return dict(sorted(schema.get("$defs", {}).items()))
+    components: dict[str, Any] = dict(sorted(schema["$defs"].items()))
+    for union in components.values():
+        for reference in union.get("discriminator", {}).get("mapping", {}).values():
+            _require_tag(components[reference.rpartition("/")[2]], union)
+    return components
+
+
+def _require_tag(member: dict[str, Any], union: dict[str, Any]) -> None:
+    """A member of a union is told by its tag, so the tag is due even where it has a default."""
+    tag = union["discriminator"]["propertyName"]
+    member["properties"][tag].pop("default", None)
+    member["required"] = [tag, *(name for name in member.get("required", ()) if name != tag)]
 
 
 def _operations(spec: Spec) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -118,6 +150,10 @@ def _operations(spec: Spec) -> Iterator[tuple[str, str, dict[str, Any]]]:
         for method in METHODS:
             if method in item:
                 yield path, method, item[method]
+
+
+def _whole(bound: float) -> float:
+    return int(bound) if float(bound).is_integer() else bound
 
 
 def _tidy_parameter(parameter: dict[str, Any]) -> None:
@@ -132,6 +168,8 @@ def _tidy_parameter(parameter: dict[str, Any]) -> None:
             parameter["schema"] = branch | parameter["schema"]
     if schema.get("default", ...) is None:
         del schema["default"]
+    for bound in schema.keys() & {"minimum", "maximum"}:
+        schema[bound] = _whole(schema[bound])
 
 
 def _problem_response(status: str, description: str) -> dict[str, Any]:
@@ -144,21 +182,34 @@ def _problem_response(status: str, description: str) -> dict[str, Any]:
     return response
 
 
-def _share_problems(responses: dict[str, Any], shared: dict[str, Any]) -> None:
+def _named(schema: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
+    """Refer to a union by its name, where Litestar writes out its members."""
+    for name, component in components["schemas"].items():
+        if "oneOf" in schema and component.get("oneOf") == schema["oneOf"]:
+            return {"$ref": f"#/components/schemas/{name}"}
+    return schema
+
+
+def _tidy_responses(operation: dict[str, Any], components: dict[str, Any]) -> None:
     """Describe a problem once for all operations: every refusal has one shape."""
+    responses = operation["responses"]
     for status, response in responses.items():
         if status >= "400":
             name = f"Problem{status}"
-            shared.setdefault(name, _problem_response(status, response["description"]))
+            problem = _problem_response(status, response["description"])
+            components["responses"].setdefault(name, problem)
             responses[status] = {"$ref": f"#/components/responses/{name}"}
+            continue
+        response["description"] = f"{operation['summary']}."
         for media_type, content in response.get("content", {}).items():
-            if media_type == "application/yaml":  # Litestar knows it as text
-                content["schema"] = {"type": "object"}
+            content["schema"] = TEXT_SCHEMAS.get(media_type, _named(content["schema"], components))
         for header in response.get("headers", {}).values():
             header.pop("deprecated", None)
             header.setdefault("schema", {"type": "string"})
 
 
+TEXT_SCHEMAS = {"application/yaml": {"type": "object"}, "text/csv": {"type": "string"}}
+"""What is in a text that Litestar sends without looking into it."""
 RETRY_AFTER = {
     "description": "Seconds to wait before the next try.",
     "schema": {"type": "string"},
@@ -189,15 +240,12 @@ def _add_entity_tags(method: str, operation: dict[str, Any]) -> None:
         operation["responses"]["304"] = {"description": "The caller has the current answer."}
 
 
-def _tidy_operation(method: str, operation: dict[str, Any], shared: dict[str, Any]) -> None:
-    summary, _, description = operation.pop("description").partition("\n")
-    operation["summary"] = summary.rstrip(".")
-    if description.strip():
-        operation["description"] = description.strip()
+def _tidy_operation(method: str, operation: dict[str, Any], components: dict[str, Any]) -> None:
+    operation["summary"] = operation["description"].partition("\n")[0].rstrip(".")
     operation.pop("deprecated", None)
     for parameter in operation.get("parameters", ()):
         _tidy_parameter(parameter)
-    _share_problems(operation["responses"], shared)
+    _tidy_responses(operation, components)
     _add_entity_tags(method, operation)
     operation["responses"] = dict(sorted(operation["responses"].items()))
 
@@ -229,18 +277,18 @@ def build_spec() -> Spec:
         "responses": {},
     }
     for _, method, operation in _operations(spec):
-        _tidy_operation(method, operation, spec["components"]["responses"])
+        _tidy_operation(method, operation, spec["components"])
     return spec
 
 
-def query_parameters(spec: Spec) -> dict[str, frozenset[str]]:
-    """Name the query parameters of each operation, by operation id."""
+def query_parameters(spec: Spec) -> dict[str, dict[str, Any]]:
+    """Name the query parameters of each operation with their schemas, by operation id."""
     return {
-        operation["operationId"]: frozenset(
-            parameter["name"]
+        operation["operationId"]: {
+            parameter["name"]: parameter["schema"]
             for parameter in operation.get("parameters", ())
             if parameter.get("in") == "query"
-        )
+        }
         for _, _, operation in _operations(spec)
     }
 

@@ -15,8 +15,8 @@ from service.api.problems import FieldProblem, ProblemError, ProblemKind
 
 Position = TypeVar("Position")
 
-DEFAULT_LIMIT = 100
-MAX_LIMIT = 1000
+DEFAULT_LIMIT = 50
+MAX_LIMIT = 200
 
 Limit = Annotated[int, QueryParameter(ge=1, le=MAX_LIMIT, description="Items of one page at most.")]
 Cursor = Annotated[
@@ -62,11 +62,18 @@ def decode_cursor(
     )
 
 
-def next_link(request: Request[Any, Any, Any], next_cursor: str | None) -> dict[str, str]:
-    """Make the Link header of a page (RFC 8288): the same question, one page on."""
+def next_link(
+    request: Request[Any, Any, Any], next_cursor: str | None, *, path: str | None = None
+) -> dict[str, str]:
+    """Make the Link header of a page (RFC 8288): the same question, one page on.
+
+    Args:
+        request: the question.
+        next_cursor: where the next page begins; None on the last one.
+        path: address that stays the same while pages are read, where the request's own does not.
+    """
     if next_cursor is None:
         return {}
-    query = {**request.query_params.dict(), "cursor": [next_cursor]}
-    return {
-        "Link": f'<{request.url.path}?{urlencode(sorted(query.items()), doseq=True)}>; rel="next"'
-    }
+    parameters = {**request.query_params.dict(), "cursor": [next_cursor]}
+    query = urlencode(sorted(parameters.items()), doseq=True)
+    return {"Link": f'<{path or request.url.path}?{query}>; rel="next"'}

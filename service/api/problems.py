@@ -140,7 +140,8 @@ def problem_document(error: ProblemError, request_id: str | None) -> bytes:
     return problem.model_dump_json(exclude_none=True, exclude_defaults=True).encode()
 
 
-def _respond(request: Request[Any, Any, Any], error: ProblemError) -> Response[bytes]:
+def respond(request: Request[Any, Any, Any], error: ProblemError) -> Response[bytes]:
+    """Answer a request with a problem."""
     return Response(
         content=problem_document(error, request.scope.get(REQUEST_ID)),  # type: ignore[arg-type]
         status_code=error.kind.status,
@@ -216,7 +217,7 @@ def answer_http_error(request: Request[Any, Any, Any], error: HTTPException) -> 
     problem = _http_problem(request, error)
     if problem.kind is ProblemKind.INTERNAL:
         log.error("request_failed", exc_info=error)
-    return _respond(request, problem)
+    return respond(request, problem)
 
 
 def answer_database_error(
@@ -229,7 +230,7 @@ def answer_database_error(
         problem = unavailable("The connection to the database was lost; try again.")
     if problem.kind.status >= 500:
         log.error("database_error", exc_info=error)
-    return _respond(request, problem)
+    return respond(request, problem)
 
 
 def answer_unreachable_database(
@@ -237,13 +238,13 @@ def answer_unreachable_database(
 ) -> Response[bytes]:
     """Answer when no connection is free in time, or none can be made."""
     log.error("database_unreachable", exc_info=error)
-    return _respond(request, unavailable("The database cannot be reached now; try again."))
+    return respond(request, unavailable("The database cannot be reached now; try again."))
 
 
 def answer_unexpected_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     """Answer a defect of the service; the cause goes to the log, never to the caller."""
     log.error("request_failed", exc_info=error)
-    return _respond(request, ProblemError(ProblemKind.INTERNAL, FAILED))
+    return respond(request, ProblemError(ProblemKind.INTERNAL, FAILED))
 
 
 EXCEPTION_HANDLERS: dict[int | type[Exception], Any] = {

@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+from litestar import Router
 from litestar.types import ControllerRouterHandler
 
+from service.api.dependencies import DEPENDENCIES
 from service.api.docs_page import get_docs_page, get_docs_part, get_openapi
 from service.api.metrics import get_metrics
+from service.api.v1 import catalog, comparisons, plan_tables, plans
 from service.api.v1.health import get_liveness, get_readiness
 
+STORED = Router(
+    "/",
+    dependencies=DEPENDENCIES,
+    route_handlers=[
+        catalog.list_catalog_releases,
+        catalog.export_catalog_releases_csv,
+        catalog.get_catalog_release,
+        *catalog.collection_handlers(),
+        plans.list_plans,
+        plans.export_plans_csv,
+        plans.get_plan,
+        plan_tables.list_plan_lines,
+        plan_tables.export_plan_lines_csv,
+        plan_tables.list_plan_quantities,
+        plan_tables.export_plan_quantities_csv,
+        comparisons.compare_plans,
+        comparisons.export_comparison_csv,
+    ],
+)
 ROUTE_HANDLERS: tuple[ControllerRouterHandler, ...] = (
     get_liveness,
     get_readiness,
@@ -15,4 +37,5 @@ ROUTE_HANDLERS: tuple[ControllerRouterHandler, ...] = (
     get_openapi,
     get_docs_page,
     get_docs_part,
+    STORED,
 )

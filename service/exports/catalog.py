@@ -156,3 +156,6 @@ FORMAT_COLUMNS: tuple[Column[NumberFormat], ...] = (
     ),
     *PROVENANCE,
 )
+RELEASE_COLUMNS: tuple[Column[Any], ...] = fields(
+    "version", "digest", "published_at", "retired_at", "notes"
+)

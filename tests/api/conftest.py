@@ -5,12 +5,15 @@ import socket
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from service.app import configure_logging, create_app
+from service.catalog.publish import publish_folder
 from service.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,9 +91,18 @@ def serve():
 
 
 @pytest.fixture(scope="session")
-def server_url(shared_database, tmp_path_factory):
-    """Address of a live server over the shared database."""
-    with serving(shared_database, tmp_path_factory.mktemp("server")) as url:
+def published(server):
+    """Name of a database in which the project's catalog is published, to be cloned."""
+    with server.clone() as database:
+        publish_folder(database.service_url, ROOT / "catalog", now=datetime.now(UTC))
+        yield conninfo_to_dict(database.service_url)["dbname"]
+
+
+@pytest.fixture(scope="session")
+def server_url(server, published, tmp_path_factory):
+    """Address of a live server over a database with the project's catalog."""
+    folder = tmp_path_factory.mktemp("server")
+    with server.clone(template=published) as database, serving(database, folder) as url:
         yield url
 
 

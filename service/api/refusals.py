@@ -1,0 +1,59 @@
+"""What the layers below refuse, as problems: they know nothing of HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Request, Response
+
+from service.api.problems import FieldProblem, ProblemError, ProblemKind, respond
+from service.catalog.release import UnknownRelease
+from service.core.errors import CoreError, UnknownKey
+from service.plans.errors import (
+    CannotCompare,
+    IdempotencyKeyReused,
+    InvalidCursor,
+    InvalidIdempotencyKey,
+    PlanError,
+    PlanNotFound,
+    RequestInFlight,
+)
+
+PLAN_PROBLEMS: dict[type[PlanError], tuple[ProblemKind, str | None]] = {
+    PlanNotFound: (ProblemKind.NOT_FOUND, None),
+    InvalidCursor: (ProblemKind.VALIDATION, "cursor"),
+    InvalidIdempotencyKey: (ProblemKind.VALIDATION, "Idempotency-Key"),
+    IdempotencyKeyReused: (ProblemKind.IDEMPOTENCY_KEY_REUSED, "Idempotency-Key"),
+    RequestInFlight: (ProblemKind.REQUEST_IN_FLIGHT, "Idempotency-Key"),
+    CannotCompare: (ProblemKind.VALIDATION, "plans"),
+}
+"""The problem of each refusal, and the parameter that is at fault."""
+
+
+def _sentence(message: str) -> str:
+    return f"{message[:1].upper()}{message[1:].rstrip('.')}."
+
+
+def answer_core_error(request: Request[Any, Any, Any], error: CoreError) -> Response[bytes]:
+    """Answer what the core or the catalog refuses."""
+    detail = _sentence(error.message)
+    unknown = isinstance(error, UnknownKey | UnknownRelease)
+    if unknown and request.method == "GET":
+        return respond(request, ProblemError(ProblemKind.NOT_FOUND, detail))
+    kind = ProblemKind.UNKNOWN_KEY if unknown else ProblemKind.VALIDATION
+    field = FieldProblem(pointer=error.pointer, detail=detail)
+    return respond(request, ProblemError(kind, detail, errors=[field]))
+
+
+def answer_plan_error(request: Request[Any, Any, Any], error: PlanError) -> Response[bytes]:
+    """Answer what the store of plans refuses."""
+    kind, parameter = PLAN_PROBLEMS[type(error)]
+    detail = _sentence(error.message)
+    fields = [FieldProblem(parameter=parameter, detail=detail)] if parameter else []
+    return respond(request, ProblemError(kind, detail, errors=fields))
+
+
+REFUSAL_HANDLERS: dict[int | type[Exception], Any] = {
+    CoreError: answer_core_error,
+    PlanError: answer_plan_error,
+}
