@@ -43,7 +43,7 @@ def test_the_published_release_is_listed_and_is_the_latest(client):
     latest = client.get(f"{RELEASES}/latest").json()
     assert latest.items() >= release.items()
     assert client.get(f"{RELEASES}/{release['version']}").json() == latest
-    assert latest["entry_counts"].keys() == set(COLLECTIONS)
+    assert latest["entry_counts"].keys() >= set(COLLECTIONS)
     assert min(latest["entry_counts"].values()) > 0
 
 
