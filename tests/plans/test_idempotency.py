@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from service.core.plans import ReplanRequest
+from service.plans import repository
 from service.plans.errors import IdempotencyKeyReused, InvalidIdempotencyKey, RequestInFlight
 from service.plans.replan import replan
 from tests.plans.conftest import estimator, load_snapshot
@@ -73,6 +74,15 @@ async def test_keys_that_ran_out_are_dropped(store):
     assert await store.count("idempotency_key") == 1
     assert await store.count("idempotency_key", team="blue") == 1
     assert await store.count() == 4  # their plans stay
+
+
+async def test_keys_that_another_request_is_dropping_are_not_waited_for(store):
+    await store.make(idempotency_key="old", now=NOON)
+    async with store.session() as first:
+        await repository.drop_keys(first, "red", until=NOON)
+        async with asyncio.timeout(10), store.session() as second:
+            await repository.drop_keys(second, "red", until=NOON)
+    assert await store.count("idempotency_key") == 0
 
 
 async def test_a_request_that_failed_leaves_its_key_free(store):

@@ -50,6 +50,13 @@ def test_totals_come_first_as_quantities_of_the_plan():
     assert names == [*(("plan", name) for name in TOTAL_UNITS), ("run:a", "x")]
 
 
+def test_a_total_stands_before_a_noted_quantity_of_its_name():
+    noted = quantity("plan", "gpu_hours", 999.0, unit="gpu_hour", per="plan")
+    comparison = compare_plans(numbers(1, noted, totals=totals()), [numbers(2, noted)])
+    assert by_place(comparison)["plan", "gpu_hours"].baseline_value == 1000.0
+    assert len(comparison.quantities) == len(TOTAL_UNITS)
+
+
 def test_totals_are_compared_to_the_cent():
     # 7,000.10 - 6,880.00 = 120.10, and 120.10 / 6,880 = 0.0174564...
     cheaper, dearer = totals(), totals(amount=Decimal("7000.10"))
