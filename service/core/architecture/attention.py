@@ -56,6 +56,11 @@ class _Mixing(Value):
         """Elements of all key heads and all value heads of one token. [count]"""
         return 0
 
+    @property
+    def output_width(self) -> int:
+        """Elements of one token before the output projection. [count]"""
+        return self.query_width
+
 
 class FullAttention(_Mixing):
     """Attention over the whole context: multi-head, grouped-query or multi-query by head counts."""
@@ -111,6 +116,11 @@ class FullAttention(_Mixing):
     def key_value_width(self) -> int:
         """H_kv·(d + d_v). [count]"""
         return self.num_key_value_heads * (self.head_dim + self._value_dim)
+
+    @property
+    def output_width(self) -> int:
+        """H·d_v. [count]"""
+        return self.num_attention_heads * self._value_dim
 
     @property
     def cache_elements_per_token(self) -> int:
@@ -223,7 +233,12 @@ class LatentAttention(_Mixing):
     @property
     def key_value_width(self) -> int:
         """Keys and values after they are expanded to all heads. [count]"""
-        return self.query_width + self.num_attention_heads * self.v_head_dim
+        return self.query_width + self.output_width
+
+    @property
+    def output_width(self) -> int:
+        """H·d_v. [count]"""
+        return self.num_attention_heads * self.v_head_dim
 
 
 class GatedDeltaAttention(_Mixing):
@@ -269,7 +284,12 @@ class GatedDeltaAttention(_Mixing):
     @property
     def key_value_width(self) -> int:
         """H_k·d_k + H_v·d_v. [count]"""
-        return self.query_width + self.num_value_heads * self.value_head_dim
+        return self.query_width + self.output_width
+
+    @property
+    def output_width(self) -> int:
+        """H_v·d_v. [count]"""
+        return self.num_value_heads * self.value_head_dim
 
 
 class StateSpace(_Mixing):

@@ -1,0 +1,229 @@
+"""Failures, checkpoints and the share of time that makes progress.
+
+Arguments may be numpy arrays; they broadcast. The lost share is taken of the time itself, so a run
+whose failures come faster than it recovers has a goodput of zero or below and never ends.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from service.core.registry import quantity
+from service.core.units import HOURS_PER_DAY, SECONDS_PER_HOUR
+
+NODE_DAYS = 1000.0
+"""Failure rates are published per 1,000 node-days."""
+_YOUNG = "Young, CACM 17(9), 1974"
+_DALY = "Daly, Future Generation Computer Systems 22, 2006, equation 37"
+_KOKOLIS = "Kokolis et al., arXiv 2410.21680"
+
+
+def server_count(*, gpu_count: Any, gpus_per_server: Any) -> Any:
+    """Servers that a run keeps busy, a partly used one counted whole. [count]
+
+    Examples:
+        >>> float(server_count(gpu_count=12, gpus_per_server=8))
+        2.0
+    """
+    return np.ceil(gpu_count / gpus_per_server)
+
+
+@quantity(
+    "failures_per_day",
+    unit="1/d",
+    per="run",
+    formula="failures per 1,000 node-days · servers / 1000",
+    sources=(_KOKOLIS,),
+)
+def failures_per_day(*, failures_per_1000_node_days: Any, node_count: Any) -> Any:
+    """Failures that stop a run, a day. [1/d]
+
+    Any server stops the whole job, so the rate grows with their number.
+
+    References:
+        Kokolis et al., arXiv 2410.21680.
+
+    Examples:
+        419 stops in 54 days on 2,048 servers are 3.79 per 1,000 node-days and 7.76 a day.
+
+        >>> round(failures_per_day(failures_per_1000_node_days=419 / 54 / 2.048,
+        ...                        node_count=2048), 2)
+        7.76
+    """
+    return failures_per_1000_node_days * node_count / NODE_DAYS
+
+
+@quantity(
+    "mean_time_to_failure_hours",
+    unit="h",
+    per="run",
+    formula="24 / failures per day",
+    sources=(_KOKOLIS,),
+)
+def mean_time_to_failure_hours(*, failures_per_day: Any) -> Any:
+    """Mean time between failures of the whole job. [h]
+
+    Examples:
+        64 servers at 4 per 1,000 node-days: 0.256 a day.
+
+        >>> mean_time_to_failure_hours(failures_per_day=0.256)
+        93.75
+    """
+    return HOURS_PER_DAY / failures_per_day
+
+
+@quantity(
+    "lost_s_per_failure",
+    unit="s",
+    per="run",
+    formula="checkpoint interval / 2 + restart",
+)
+def lost_s_per_failure(*, checkpoint_interval_s: Any, restart_s: Any) -> Any:
+    """Time that one failure costs: work since the last checkpoint, and the restart. [s]
+
+    Half an interval is lost on average, because a failure may fall anywhere in it.
+
+    Examples:
+        >>> lost_s_per_failure(checkpoint_interval_s=1800, restart_s=1200)
+        2100.0
+    """
+    return checkpoint_interval_s / 2.0 + restart_s
+
+
+@quantity(
+    "goodput_fraction",
+    unit="1",
+    per="run",
+    formula="1 - failures per day · lost s per failure / 86400 - save s / checkpoint interval s",
+    sources=(_KOKOLIS,),
+)
+def goodput_fraction(
+    *,
+    failures_per_day: Any,
+    checkpoint_interval_s: Any,
+    restart_s: Any,
+    checkpoint_save_s: Any = 0.0,
+) -> Any:
+    """Share of the time that makes progress. [1]
+
+    1 - (τ/2 + R)/M - δ/τ, with τ the checkpoint interval, R the restart, M the mean time between
+    failures and δ the time for which a save stops the run.
+
+    References:
+        Kokolis et al., arXiv 2410.21680 (effective training time ratio).
+
+    Special cases:
+        Zero or below means that the run never ends.
+
+    Examples:
+        >>> round(goodput_fraction(failures_per_day=0.256, checkpoint_interval_s=1800,
+        ...                        restart_s=1200), 6)
+        0.993778
+    """
+    lost = lost_s_per_failure(checkpoint_interval_s=checkpoint_interval_s, restart_s=restart_s)
+    per_day = HOURS_PER_DAY * SECONDS_PER_HOUR
+    return 1.0 - failures_per_day * lost / per_day - checkpoint_save_s / checkpoint_interval_s
+
+
+@quantity(
+    "wasted_gpu_hours_per_day",
+    unit="gpu_hour",
+    per="run",
+    formula="GPUs · 24 · (1 - goodput)",
+)
+def wasted_gpu_hours_per_day(*, gpu_count: Any, goodput_fraction: Any) -> Any:
+    """GPU-hours a day that make no progress. [gpu_hour]
+
+    Examples:
+        16,384 GPUs, 7.76 failures a day, 25 minutes lost each: 13.5 % of the time.
+
+        >>> round(wasted_gpu_hours_per_day(gpu_count=16384, goodput_fraction=1 - 0.134709))
+        52970
+    """
+    return gpu_count * HOURS_PER_DAY * (1.0 - goodput_fraction)
+
+
+def young_checkpoint_interval_s(*, checkpoint_save_s: Any, mean_time_to_failure_s: Any) -> Any:
+    """Checkpoint interval that loses least, to first order. [s]
+
+    sqrt(2·δ·M).
+
+    References:
+        Young, CACM 17(9), 1974, page 531.
+
+    Examples:
+        >>> round(float(young_checkpoint_interval_s(checkpoint_save_s=60,
+        ...                                   mean_time_to_failure_s=3.093 * 3600)))
+        1156
+    """
+    return np.sqrt(2.0 * checkpoint_save_s * mean_time_to_failure_s)
+
+
+@quantity(
+    "optimal_checkpoint_interval_s",
+    unit="s",
+    per="run",
+    formula="sqrt(2·save·MTTF)·(1 + sqrt(save/(2·MTTF))/3 + save/(18·MTTF)) - save; "
+    "MTTF where the save takes twice as long or more",
+    sources=(_DALY, _YOUNG),
+)
+def daly_checkpoint_interval_s(*, checkpoint_save_s: Any, mean_time_to_failure_s: Any) -> Any:
+    """Checkpoint interval that loses least, where a save is not short against failures. [s]
+
+    sqrt(2·δ·M)·(1 + sqrt(δ/2M)/3 + (δ/2M)/9) - δ for δ < 2M, else M.
+
+    References:
+        Daly, Future Generation Computer Systems 22, 2006, equation 37.
+
+    Examples:
+        >>> round(float(daly_checkpoint_interval_s(checkpoint_save_s=60,
+        ...                                  mean_time_to_failure_s=3.093 * 3600)))
+        1116
+    """
+    ratio = checkpoint_save_s / (2.0 * mean_time_to_failure_s)
+    first = young_checkpoint_interval_s(
+        checkpoint_save_s=checkpoint_save_s, mean_time_to_failure_s=mean_time_to_failure_s
+    )
+    series = first * (1.0 + np.sqrt(ratio) / 3.0 + ratio / 9.0) - checkpoint_save_s
+    return np.where(ratio < 1.0, series, mean_time_to_failure_s)[()]
+
+
+@quantity(
+    "checkpoint_bytes",
+    unit="B",
+    per="run",
+    formula="parameters · bytes of weights, gradients, master copy and moments per parameter",
+    sources=("Rajbhandari et al., ZeRO, arXiv 1910.02054, section 3.1",),
+)
+def checkpoint_bytes(*, parameter_count: Any, bytes_per_parameter: Any) -> Any:
+    """Size of one checkpoint from which training can go on. [B]
+
+    References:
+        Rajbhandari et al., arXiv 1910.02054, section 3.1, for the parts.
+
+    Examples:
+        >>> checkpoint_bytes(parameter_count=405e9, bytes_per_parameter=16)
+        6480000000000.0
+    """
+    return parameter_count * bytes_per_parameter
+
+
+def checkpoint_write_s(
+    *,
+    checkpoint_bytes: Any,
+    storage_bytes_per_s: Any,
+    writer_count: Any,
+    writer_bytes_per_s: Any,
+) -> Any:
+    """Time to write one checkpoint: storage or writers limit it. [s]
+
+    size / min(storage, writers · rate of one writer).
+
+    Examples:
+        BLOOM, 2.47 TB from 48 servers into 58 GB/s.
+
+        >>> round(float(checkpoint_write_s(checkpoint_bytes=2.467e12, storage_bytes_per_s=58e9,
+        ...                          writer_count=48, writer_bytes_per_s=12.5e9)), 1)
+        42.5
+    """
+    return checkpoint_bytes / np.minimum(storage_bytes_per_s, writer_count * writer_bytes_per_s)
