@@ -16,21 +16,6 @@ _ZHAO = "Zhao et al., FSDP, arXiv 2304.11277, section 3.2"
 _NARAYANAN = "Narayanan et al., arXiv 2104.04473, section 2.2"
 
 
-def stage_share(*, layer_count: Any, pipeline_parallel: Any) -> Any:
-    """Share of all layers that the largest pipeline stage holds. [1]
-
-    ceil(L / p) / L.
-
-    Special cases:
-        No layers of a kind: no share.
-
-    Examples:
-        >>> float(stage_share(layer_count=126, pipeline_parallel=16)) == 8 / 126
-        True
-    """
-    return np.ceil(layer_count / pipeline_parallel) / np.maximum(layer_count, 1)
-
-
 def sharded_bytes(
     *,
     parameter_count: Any,
@@ -151,15 +136,14 @@ def training_state_bytes(
     )
 
 
-@quantity(
-    "training_gathered_weight_bytes_per_gpu",
-    unit="B",
-    per="gpu",
-    formula="bytes of the weights held whole at once · (N-1)/N, beside their own shard",
-    sources=(_ZHAO,),
-)
-def gathered_weight_bytes(*, live_bytes: Any, shard_count: Any) -> Any:
-    """What a GPU holds of other ranks' weights while layers are computed. [B]
+def borrowed_bytes(
+    *,
+    live_bytes: Any,
+    shard_count: Any,
+    expert_live_bytes: Any = 0.0,
+    expert_shard_count: Any = 1,
+) -> Any:
+    """What a GPU holds for a while of other ranks' shards. [B]
 
     (N - 1)/N of what is whole at once: its own share is counted with the shards.
 
@@ -167,30 +151,46 @@ def gathered_weight_bytes(*, live_bytes: Any, shard_count: Any) -> Any:
         Zhao et al., arXiv 2304.11277, section 3.2.
 
     Examples:
-        >>> gathered_weight_bytes(live_bytes=8e9, shard_count=8)
+        >>> borrowed_bytes(live_bytes=8e9, shard_count=8)
         7000000000.0
     """
-    return live_bytes * (shard_count - 1.0) / shard_count
+    common = live_bytes * (shard_count - 1.0) / shard_count
+    return common + expert_live_bytes * (expert_shard_count - 1.0) / expert_shard_count
+
+
+@quantity(
+    "training_gathered_weight_bytes_per_gpu",
+    unit="B",
+    per="gpu",
+    formula="bytes of the weights held whole at once · (N-1)/N with ZeRO-3, else 0",
+    sources=(_ZHAO,),
+)
+def gathered_weight_bytes(*, zero_stage: Any, **live: Any) -> Any:
+    """Other ranks' weights while layers are computed. [B]
+
+    Examples:
+        >>> float(gathered_weight_bytes(live_bytes=8e9, shard_count=8, zero_stage=3))
+        7000000000.0
+    """
+    return np.where(np.asarray(zero_stage) >= 3, borrowed_bytes(**live), 0.0)[()]
 
 
 @quantity(
     "training_unreduced_gradient_bytes_per_gpu",
     unit="B",
     per="gpu",
-    formula="bytes of the gradients held whole until they are reduced · (N-1)/N",
+    formula="bytes of the gradients held whole until they are reduced · (N-1)/N from ZeRO-2 on, "
+    "else 0",
     sources=(_ZHAO,),
 )
-def unreduced_gradient_bytes(*, live_bytes: Any, shard_count: Any) -> Any:
-    """What a GPU holds of gradients that other ranks will keep. [B]
-
-    References:
-        Zhao et al., arXiv 2304.11277, section 3.2.
+def unreduced_gradient_bytes(*, zero_stage: Any, **live: Any) -> Any:
+    """Gradients that other ranks will keep, until they are reduced. [B]
 
     Examples:
-        >>> unreduced_gradient_bytes(live_bytes=1e9, shard_count=4)
+        >>> float(unreduced_gradient_bytes(live_bytes=1e9, shard_count=4, zero_stage=2))
         750000000.0
     """
-    return live_bytes * (shard_count - 1.0) / shard_count
+    return np.where(np.asarray(zero_stage) >= 2, borrowed_bytes(**live), 0.0)[()]
 
 
 def activation_bytes_per_token(
@@ -250,37 +250,6 @@ def textbook_activation_bytes_per_layer(
     width = micro_batch_sequences * sequence_tokens * hidden_size
     scores = 5.0 * num_attention_heads * sequence_tokens**2 * micro_batch_sequences
     return width * (10.0 / around + 24.0 / tensor_parallel) + scores / tensor_parallel
-
-
-def chunks_in_flight(
-    *,
-    pipeline_parallel: Any,
-    virtual_pipeline_stages: Any,
-    micro_batch_count: Any,
-    stage_index: Any = 0,
-) -> Any:
-    """Chunks of micro-batches whose activations one stage holds at once. [count]
-
-    Plain 1F1B: min(m, p - i) for stage i. Interleaved: min(m·v, 2·(p - i - 1) + (v - 1)·p + 1),
-    each chunk a v-th of a stage, so the first stage holds 1 + (p - 1)/(p·v) of a whole model's
-    layers.
-
-    References:
-        Narayanan et al., arXiv 2104.04473, section 2.2; Korthikanti et al., arXiv 2205.05198,
-        section 4.2.3.
-
-    Examples:
-        >>> int(chunks_in_flight(pipeline_parallel=8, virtual_pipeline_stages=1,
-        ...                      micro_batch_count=64))
-        8
-        >>> int(chunks_in_flight(pipeline_parallel=8, virtual_pipeline_stages=3,
-        ...                      micro_batch_count=64))
-        31
-    """
-    later = pipeline_parallel - stage_index - 1
-    warm_up = 2 * later + (virtual_pipeline_stages - 1) * pipeline_parallel
-    held = np.where(np.asarray(virtual_pipeline_stages) > 1, warm_up, later) + 1
-    return np.minimum(micro_batch_count * virtual_pipeline_stages, held)
 
 
 @quantity(

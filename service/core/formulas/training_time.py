@@ -56,6 +56,52 @@ def pipeline_bubble_fraction(
     return (pipeline_parallel - 1) / (virtual_pipeline_stages * micro_batch_count)
 
 
+def stage_share(*, layer_count: Any, pipeline_parallel: Any) -> Any:
+    """Share of all layers that the largest pipeline stage holds. [1]
+
+    ceil(L / p) / L.
+
+    Special cases:
+        No layers of a kind: no share.
+
+    Examples:
+        >>> float(stage_share(layer_count=126, pipeline_parallel=16)) == 8 / 126
+        True
+    """
+    return np.ceil(layer_count / pipeline_parallel) / np.maximum(layer_count, 1)
+
+
+def chunks_in_flight(
+    *,
+    pipeline_parallel: Any,
+    virtual_pipeline_stages: Any,
+    micro_batch_count: Any,
+    stage_index: Any = 0,
+) -> Any:
+    """Chunks of micro-batches whose activations one stage holds at once. [count]
+
+    Plain 1F1B: min(m, p - i) for stage i. Interleaved: min(m·v, 2·(p - i - 1) + (v - 1)·p + 1),
+    each chunk a v-th of a stage, so the first stage holds 1 + (p - 1)/(p·v) of a whole model's
+    layers.
+
+    References:
+        Narayanan et al., arXiv 2104.04473, section 2.2; Korthikanti et al., arXiv 2205.05198,
+        section 4.2.3.
+
+    Examples:
+        >>> int(chunks_in_flight(pipeline_parallel=8, virtual_pipeline_stages=1,
+        ...                      micro_batch_count=64))
+        8
+        >>> int(chunks_in_flight(pipeline_parallel=8, virtual_pipeline_stages=3,
+        ...                      micro_batch_count=64))
+        31
+    """
+    later = pipeline_parallel - stage_index - 1
+    warm_up = 2 * later + (virtual_pipeline_stages - 1) * pipeline_parallel
+    held = np.where(np.asarray(virtual_pipeline_stages) > 1, warm_up, later) + 1
+    return np.minimum(micro_batch_count * virtual_pipeline_stages, held)
+
+
 @quantity(
     "pipeline_imbalance_factor",
     unit="1",
@@ -73,7 +119,8 @@ def pipeline_imbalance_factor(*, layer_count: Any, pipeline_parallel: Any) -> An
         >>> round(float(pipeline_imbalance_factor(layer_count=126, pipeline_parallel=16)), 4)
         1.0159
     """
-    return np.ceil(layer_count / pipeline_parallel) * pipeline_parallel / layer_count
+    share = stage_share(layer_count=layer_count, pipeline_parallel=pipeline_parallel)
+    return share * pipeline_parallel
 
 
 @quantity(

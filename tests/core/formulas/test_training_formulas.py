@@ -21,6 +21,12 @@ PART = {
     "expert_parameter_count": [0, 1e9],
     "expert_shard_count": [1, 4],
 }
+LIVE = {
+    "live_bytes": [1e9, 2e9],
+    "shard_count": [8, 64],
+    "expert_live_bytes": [0, 1e9],
+    "expert_shard_count": [1, 4],
+}
 ARGUMENTS = {
     "active_parameter_count": [8e9, 405e9],
     "attention_forward_flops_per_token": [1e9, 3e9],
@@ -37,6 +43,7 @@ ARGUMENTS = {
     "communication_s": [1.0, 3.0],
     "context_parallel": [1, 4],
     "executed_flops_per_token": [5e11, 6e11],
+    "expert_live_bytes": [0, 1e9],
     "expert_parallel": [1, 8],
     "expert_parameter_count": [0, 1e9],
     "expert_shard_count": [1, 4],
@@ -132,10 +139,12 @@ FORMULAS = [
 
 
 def arguments_of(function):
-    """Two values for each argument; the parts of the state take those of `sharded_bytes` too."""
-    parameters = inspect.signature(function).parameters
-    named = {name: ARGUMENTS[name] for name in parameters if name != "part"}
-    return named | (PART if "part" in parameters else {})
+    """Two values for each argument, also of those that a part of the state passes on."""
+    passed_on = {"part": PART, "live": LIVE}
+    arguments = {}
+    for name in inspect.signature(function).parameters:
+        arguments |= passed_on.get(name) or {name: ARGUMENTS[name]}
+    return arguments
 
 
 @pytest.mark.parametrize("function", FORMULAS)
@@ -234,7 +243,7 @@ def test_the_rebuilt_layer_takes_the_place_of_the_logits():
 @pytest.mark.parametrize(("stages", "chunks"), list(itertools.product((1, 2, 8), (1, 3))))
 def test_earlier_stages_hold_at_least_as_many_chunks(stages, chunks):
     held = [
-        training_memory.chunks_in_flight(
+        training_time.chunks_in_flight(
             pipeline_parallel=stages,
             virtual_pipeline_stages=chunks,
             micro_batch_count=64,

@@ -1,0 +1,221 @@
+"""From a training run to the GPUs and hours it needs, or the reasons why it cannot be had."""
+
+from datetime import date, datetime
+from typing import Any
+
+from service.core.errors import InvalidScenario, NoConstants
+from service.core.estimates import Infeasibility
+from service.core.formulas import flops, reliability, training_time
+from service.core.formulas.calendar import first_day, midnight
+from service.core.planners.workloads import RunNeed
+from service.core.recorder import Recorder
+from service.core.run.case import RunCase, missing_peak, resolve
+from service.core.run.choice import Choice, choose, rate_of
+from service.core.run.hours import RunHours, run_hours
+from service.core.run.layouts import on_gpus
+from service.core.run.sizing import count_for_deadline
+from service.core.run.speed import ranged, spread
+from service.core.scenarios.scenario import Horizon, TrainingRun
+from service.core.snapshot import CatalogSnapshot
+from service.core.units import SECONDS_PER_HOUR
+
+LAST_MOMENT = midnight(date(2100, 12, 31))
+"""Last day of the calendar that requests and answers share."""
+ROUNDING = 1e-9
+"""Relative error that is not taken for a utilisation above the peak."""
+
+
+def plan_training_run(
+    run: TrainingRun,
+    *,
+    snapshot: CatalogSnapshot,
+    recorder: Recorder,
+    horizon: Horizon,
+    gpu_multiple: int,
+    pointer: str,
+) -> RunNeed | tuple[Infeasibility, ...]:
+    """What a run needs when it has its GPUs to itself, or why it cannot be had.
+
+    Args:
+        run: The run as it was asked for.
+        snapshot: The catalog on the plan's as-of date.
+        recorder: Collects the quantities of the answer under the scope of the run.
+        horizon: Its first day is the start of runs that name none.
+        gpu_multiple: GPUs that are rented or bought at once; a solved count is a multiple of it.
+        pointer: JSON pointer of the run in the request.
+
+    Raises:
+        UnknownKey: If the run names a GPU or an architecture that the catalog does not hold.
+        InvalidScenario: If its fields contradict one another, or mean a utilisation above 1.
+    """
+    scoped = recorder.within(f"run:{run.name}")
+    case = resolve(
+        run, snapshot=snapshot, recorder=scoped, gpu_multiple=gpu_multiple, pointer=pointer
+    )
+    start = midnight(run.start_date or first_day(horizon.start_month))
+    try:
+        choice = missing_peak(case) or _sized(case, start)
+    except NoConstants as gap:
+        fix = "give an MFU or a measured speed, or a GPU whose class has constants"
+        return (case.refusal("no_constants", gap.message[:200], fix),)
+    if isinstance(choice, Infeasibility):
+        return (choice,)
+    hours = _hours(case, choice)
+    if hours is None:
+        return (_never_ends(case, choice.gpu_count),)
+    if hours.wall_clock.value > (LAST_MOMENT - start).total_seconds() / SECONDS_PER_HOUR:
+        return (_ends_too_late(case, hours, start),)
+    return _need(case, choice, hours, start)
+
+
+def _sized(case: RunCase, start: datetime) -> Choice | Infeasibility:
+    _check_utilization(case)
+    sizing = case.run.sizing
+    if sizing.kind == "gpu_count":
+        return choose(case, sizing.gpu_count)
+    return count_for_deadline(case, start, sizing.finish_date)
+
+
+def _check_utilization(case: RunCase) -> None:
+    """A given speed must not mean that the hardware runs above its dense peak."""
+    if case.speed is None or case.run.speed.kind == "estimated":
+        return
+    given = case.given_layout
+    axes = None if given is None else on_gpus(given, 1, 1)
+    quiet = case.recorder.off()
+    rate = float(rate_of(case, axes, quiet)[0])
+    used = training_time.training_hfu_fraction(
+        tokens_per_s_per_gpu=rate,
+        executed_flops_per_token=case.speed.executed_flops_per_token(axes, quiet),
+        peak_flop_per_s=case.speed.peak_flop_per_s,
+    )
+    if used <= 1 + ROUNDING:
+        return
+    raise InvalidScenario(
+        f"this speed means {used:.1%} of the dense {case.run.compute_precision} peak of "
+        f"{case.gpu.key}; utilisation is counted against the dense peak, without sparsity, and "
+        "cannot exceed 100 %",
+        pointer=f"{case.pointer}/speed",
+    )
+
+
+def _hours(case: RunCase, choice: Choice) -> RunHours | None:
+    return run_hours(
+        case.run,
+        case.failures,
+        rate=choice.rate,
+        speed_factors=choice.speed_factors,
+        gpu_count=choice.gpu_count,
+        recorder=case.recorder,
+    )
+
+
+def _never_ends(case: RunCase, gpu_count: int) -> Infeasibility:
+    """Failures and saves eat all of the time."""
+    goodput = case.failures.goodput(gpu_count)
+    return case.refusal(
+        "deadline",
+        "time left between failures",
+        "fewer GPUs, a shorter restart_s, another checkpoint_interval_s or a shorter "
+        "checkpoint_save_s",
+        needed=1.0 - goodput,
+        available=1.0,
+        unit="share of the time",
+    )
+
+
+def _ends_too_late(case: RunCase, hours: RunHours, start: datetime) -> Infeasibility:
+    """The run would end after the last day that a date can name."""
+    return case.refusal(
+        "deadline",
+        f"end of {LAST_MOMENT.date()}",
+        "more GPUs or fewer training_tokens",
+        needed=hours.wall_clock.value,
+        available=(LAST_MOMENT - start).total_seconds() / SECONDS_PER_HOUR,
+        unit="h",
+    )
+
+
+def _need(case: RunCase, choice: Choice, hours: RunHours, start: datetime) -> RunNeed:
+    """The answer, with every number of it recorded."""
+    recorder, axes, layouts = case.recorder, choice.axes, case.layouts
+    rate_of(case, axes, recorder)
+    model_flops, mfu = _work(case, choice)
+    memory = None
+    if axes is not None and layouts is not None:
+        memory = layouts.memory.answer(axes, recorder)
+        layouts.network.publish(axes, choice.rate, recorder)
+    case.failures.publish(choice.gpu_count, recorder)
+    wall = hours.wall_clock
+    ranged(
+        recorder,
+        training_time.training_gpu_hours,
+        less=wall.value / wall.low,
+        more=wall.high / wall.value,
+        gpu_count=choice.gpu_count,
+        wall_clock_hours=wall.value,
+    )
+    recorder.evaluate(
+        training_time.training_step_count,
+        training_tokens=case.run.training_tokens,
+        global_batch_tokens=case.run.global_batch_tokens,
+    )
+    return RunNeed(
+        run=case.run,
+        gpu=case.gpu,
+        gpu_count=choice.gpu_count,
+        layout=None if axes is None else axes.layout(),
+        memory=memory,
+        model_flops=model_flops,
+        mfu_fraction=mfu,
+        steady_hours=hours.steady,
+        goodput_fraction=hours.goodput,
+        wall_clock_hours=wall,
+        checkpoint_bytes=_checkpoint_bytes(case),
+        checkpoint_interval_s=case.failures.checkpoint_interval_s.value,
+        restart_s=case.failures.restart_s.value,
+        start=start,
+    )
+
+
+def _work(case: RunCase, choice: Choice) -> tuple[float | None, float | None]:
+    """Model FLOPs of the run by the 6P convention, and the MFU they mean."""
+    if case.speed is None:
+        return None, None
+    recorder, speed = case.recorder, case.speed
+    per_token = speed.flops_per_token(recorder)
+    executed = speed.executed_flops_per_token(choice.axes, recorder)
+    if case.layouts is not None:
+        speed.flops_per_token_with_attention(recorder)
+    model_flops = recorder.evaluate(
+        flops.training_model_flops,
+        flops_per_token=per_token,
+        training_tokens=case.run.training_tokens,
+    )
+    slow, fast = spread(choice.speed_factors)
+    shared: dict[str, Any] = {
+        "less": slow,
+        "more": fast,
+        "tokens_per_s_per_gpu": choice.rate,
+        "peak_flop_per_s": speed.peak_flop_per_s,
+    }
+    mfu = ranged(recorder, training_time.training_mfu_fraction, flops_per_token=per_token, **shared)
+    ranged(
+        recorder,
+        training_time.training_hfu_fraction,
+        executed_flops_per_token=executed,
+        **shared,
+    )
+    return float(model_flops), mfu
+
+
+def _checkpoint_bytes(case: RunCase) -> float | None:
+    """Size of one checkpoint of everything that is trained. [B]"""
+    if case.checkpoint_parameters is None:
+        return None
+    count, width = case.checkpoint_parameters
+    return float(
+        case.recorder.evaluate(
+            reliability.checkpoint_bytes, parameter_count=count, bytes_per_parameter=width
+        )
+    )

@@ -1,0 +1,233 @@
+"""A training run resolved against the catalog: the models that answer for it, or why none can."""
+
+from dataclasses import dataclass
+
+from service.core.architecture.model import ModelArchitecture
+from service.core.errors import InvalidScenario
+from service.core.estimates import Infeasibility, InfeasibilityCode
+from service.core.hardware import ComputePrecision, Gpu, PeakRates
+from service.core.parallelism import GivenLayout
+from service.core.recorder import Recorder
+from service.core.run.hours import FailureModel, failure_model
+from service.core.run.layouts import RECOMPUTES, LayoutAxes, LayoutRules, given_degrees
+from service.core.run.memory import MemoryModel, state_bytes
+from service.core.run.network import NetworkModel, scale_out_bytes_per_s
+from service.core.run.parts import (
+    adapter_parameter_count,
+    attention_forward_flops_per_token,
+    model_parts,
+)
+from service.core.run.speed import ModelWork, SpeedModel, positive
+from service.core.scenarios.scenario import TrainingRun
+from service.core.scenarios.training_state import STATE_RECIPES
+from service.core.snapshot import CatalogSnapshot
+
+
+@dataclass(frozen=True)
+class LayoutModels:
+    """What judges a layout: legality, memory and network of one model on one kind of GPU."""
+
+    rules: LayoutRules
+    degrees: LayoutAxes
+    """Splits of the model that are considered: all sensible ones, or the one that was named."""
+    memory: MemoryModel
+    network: NetworkModel
+
+
+@dataclass(frozen=True)
+class RunCase:
+    """One run with everything that its answer is made from."""
+
+    run: TrainingRun
+    gpu: Gpu
+    architecture: ModelArchitecture | None
+    speed: SpeedModel | None
+    """None when no architecture is given: the speed is then measured."""
+    layouts: LayoutModels | None
+    """None when the layers are not known."""
+    failures: FailureModel
+    recorder: Recorder
+    gpu_multiple: int
+    pointer: str
+
+    @property
+    def given_layout(self) -> GivenLayout | None:
+        """The layout that the request names."""
+        return self.run.layout if isinstance(self.run.layout, GivenLayout) else None
+
+    @property
+    def checkpoint_parameters(self) -> tuple[int, float] | None:
+        """Trained parameters and the bytes of their state, all of which a checkpoint keeps."""
+        if self.architecture is None:
+            return None
+        count = trained_parameter_count(self.run, self.architecture)
+        return count, STATE_RECIPES[self.run.state_recipe].total_bytes
+
+    def refusal(
+        self,
+        code: InfeasibilityCode,
+        limit: str,
+        fix: str,
+        *,
+        needed: float | None = None,
+        available: float | None = None,
+        unit: str | None = None,
+    ) -> Infeasibility:
+        """Why this run has no answer."""
+        return Infeasibility(
+            workload=self.run.name,
+            code=code,
+            limit=limit,
+            needed=None if needed is None else float(needed),
+            available=None if available is None else float(available),
+            unit=unit,
+            nearest_fix=fix[:2000],
+        )
+
+
+def trained_parameter_count(run: TrainingRun, architecture: ModelArchitecture) -> int:
+    """Weights that training changes: all, with trained towers, or the adapter's. [count]"""
+    if run.adapter is not None and architecture.has_layers:
+        return adapter_parameter_count(architecture, run.adapter.rank)
+    towers = sum(tower.parameter_count for tower in architecture.towers if tower.trained)
+    return architecture.parameter_count + towers
+
+
+def resolve(
+    run: TrainingRun,
+    *,
+    snapshot: CatalogSnapshot,
+    recorder: Recorder,
+    gpu_multiple: int,
+    pointer: str,
+) -> RunCase:
+    """Look up what a run names and build the models that answer for it.
+
+    Raises:
+        UnknownKey: If the GPU or the architecture is not in the catalog.
+        InvalidScenario: If fields contradict one another.
+    """
+    gpu = snapshot.gpu(run.gpu, pointer=f"{pointer}/gpu")
+    architecture = None
+    if run.architecture is not None:
+        architecture = snapshot.architecture(run.architecture, pointer=f"{pointer}/architecture")
+    has_layers = architecture is not None and architecture.has_layers
+    if not has_layers:
+        _check_without_layers(run, pointer)
+    return RunCase(
+        run=run,
+        gpu=gpu,
+        architecture=architecture,
+        speed=None if architecture is None else SpeedModel(run, gpu, _work(run, architecture)),
+        layouts=_layouts(
+            run, gpu, architecture, snapshot=snapshot, recorder=recorder, pointer=pointer
+        )
+        if architecture is not None and has_layers
+        else None,
+        failures=failure_model(run, gpu, recorder),
+        recorder=recorder,
+        gpu_multiple=gpu_multiple,
+        pointer=pointer,
+    )
+
+
+def _check_without_layers(run: TrainingRun, pointer: str) -> None:
+    if run.layout.kind == "given":
+        raise InvalidScenario(
+            "a layout can be checked only for an architecture that is described by its layers",
+            pointer=f"{pointer}/layout",
+        )
+    if run.speed.kind == "estimated":
+        raise InvalidScenario(
+            "an estimate of the speed needs an architecture that is described by its layers; give "
+            "an MFU, an HFU or a measured speed",
+            pointer=f"{pointer}/speed",
+        )
+    if run.adapter is not None and run.architecture is not None:
+        raise InvalidScenario(
+            "an adapter is sized from the layers, which this architecture does not describe",
+            pointer=f"{pointer}/adapter",
+        )
+
+
+def _work(run: TrainingRun, architecture: ModelArchitecture) -> ModelWork:
+    return ModelWork(
+        active_parameter_count=architecture.active_parameter_count,
+        matmul_active_parameter_count=architecture.matmul_active_parameter_count,
+        attention_forward_flops_per_token=attention_forward_flops_per_token(
+            architecture, run.sequence_length_tokens
+        ),
+        weight_gradient_fraction=1.0 if run.adapter is None else 0.0,
+        hidden_size=architecture.hidden_size,
+        layer_count=max(1, architecture.num_hidden_layers),
+        is_mixture=architecture.is_mixture,
+    )
+
+
+def _layouts(
+    run: TrainingRun,
+    gpu: Gpu,
+    architecture: ModelArchitecture,
+    *,
+    snapshot: CatalogSnapshot,
+    recorder: Recorder,
+    pointer: str,
+) -> LayoutModels:
+    parts = model_parts(architecture, run.sequence_length_tokens)
+    state = state_bytes(run, architecture, recorder)
+    rules = _rules(run, gpu, architecture, recorder=recorder, pointer=f"{pointer}/layout")
+    given = run.layout if isinstance(run.layout, GivenLayout) else None
+    return LayoutModels(
+        rules=rules,
+        degrees=rules.degrees() if given is None else given_degrees(given),
+        memory=MemoryModel(run=run, parts=parts, state=state, gpu=gpu),
+        network=NetworkModel(
+            run=run,
+            parts=parts,
+            state=state,
+            gpu=gpu,
+            scale_out_bytes_per_s=scale_out_bytes_per_s(gpu, snapshot, recorder),
+        ),
+    )
+
+
+def _rules(
+    run: TrainingRun,
+    gpu: Gpu,
+    architecture: ModelArchitecture,
+    *,
+    recorder: Recorder,
+    pointer: str,
+) -> LayoutRules:
+    stored = recorder.off().assume("attention_scores_stored_fraction").value
+    return LayoutRules(
+        head_counts=architecture.head_counts,
+        expert_counts=architecture.expert_counts,
+        layer_count=architecture.num_hidden_layers,
+        sequence_tokens=run.sequence_length_tokens,
+        batch_sequences=max(1, run.global_batch_tokens // run.sequence_length_tokens),
+        scale_up_gpu_count=gpu.scale_up_domain_gpu_count,
+        imbalance_factor=positive(recorder.off(), "auto_layout_imbalance_factor").value,
+        context_tokens=positive(recorder.off(), "auto_layout_context_tokens").value,
+        # Without stored scores there is nothing that recomputing them alone would save.
+        recomputes=tuple(range(len(RECOMPUTES))) if stored > 0 else (0, len(RECOMPUTES) - 1),
+        pointer=pointer,
+    )
+
+
+def missing_peak(case: RunCase) -> Infeasibility | None:
+    """The compute precision has no dense peak on this GPU, so no utilisation means anything."""
+    if case.speed is None:
+        return None
+    wanted: list[ComputePrecision] = [case.run.compute_precision]
+    if case.run.speed.kind == "estimated":
+        wanted.append("bf16")
+    missing = next((p for p in wanted if case.gpu.peak_flop_per_s(p) is None), None)
+    if missing is None:
+        return None
+    offered = [name for name in PeakRates.model_fields if getattr(case.gpu.peak_tflops, name)]
+    return case.refusal(
+        "format",
+        f"dense peak of {missing} on {case.gpu.key}",
+        f"compute_precision {' or '.join(offered)}, which {case.gpu.name} has",
+    )

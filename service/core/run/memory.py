@@ -1,0 +1,302 @@
+"""Memory of a training run: what the fullest GPU holds under one layout or under many."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from service.core.architecture.model import ModelArchitecture
+from service.core.estimates import TrainingMemory, Verdict
+from service.core.formulas import training_memory, training_time
+from service.core.formulas.communication import ELEMENT_BYTES
+from service.core.hardware import Gpu
+from service.core.recorder import Recorder
+from service.core.registry import define_quantity
+from service.core.run.layouts import RECOMPUTES, LayoutAxes
+from service.core.run.parts import ModelParts, adapter_parameter_count
+from service.core.scenarios.scenario import TrainingRun
+from service.core.scenarios.training_state import STATE_RECIPES
+from service.core.units import BYTES_PER_GIB
+
+PURE_BF16_RECIPES = ("pure_bf16_adam", "pure_bf16_adam_8bit_moments")
+
+define_quantity(
+    "training_textbook_activation_bytes_per_gpu",
+    unit="B",
+    per="gpu",
+    formula="34 · tokens · hidden / tensor parallel, for the layers and micro-batches in flight",
+    sources=("Korthikanti et al., arXiv 2205.05198, equation 4",),
+)
+define_quantity(
+    "training_memory_available_bytes_per_gpu",
+    unit="B",
+    per="gpu",
+    formula="memory that programs can address",
+)
+
+
+@dataclass(frozen=True)
+class StateBytes:
+    """Bytes that training keeps for one parameter of the model, adapters included."""
+
+    weight: float
+    outer_weight: float
+    """Weights of embedding, head and towers."""
+    gradient: float
+    optimizer: float
+
+
+def state_bytes(
+    run: TrainingRun, architecture: ModelArchitecture, recorder: Recorder
+) -> StateBytes:
+    """Bytes per parameter of the model: all of the recipe, or a frozen base and its adapter."""
+    recipe = STATE_RECIPES[run.state_recipe]
+    if run.adapter is None:
+        return StateBytes(
+            recipe.weight_bytes, recipe.weight_bytes, recipe.gradient_bytes, recipe.optimizer_bytes
+        )
+    trained = adapter_parameter_count(architecture, run.adapter.rank)
+    share = trained / architecture.parameter_count
+    base, outer = ELEMENT_BYTES, ELEMENT_BYTES
+    if run.adapter.kind == "qlora":
+        base = recorder.assume("qlora_bytes_per_parameter").value
+        outer = recorder.assume("qlora_outer_bytes_per_parameter").value
+    added = share * recipe.weight_bytes
+    return StateBytes(
+        base + added, outer + added, share * recipe.gradient_bytes, share * recipe.optimizer_bytes
+    )
+
+
+@dataclass(frozen=True)
+class MemoryTerms:
+    """Bytes of one GPU, part by part, for one layout or many."""
+
+    weights: Any
+    gradients: Any
+    optimizer: Any
+    activations: Any
+    logits: Any
+    overhead: Any
+    total: Any
+
+
+@dataclass(frozen=True)
+class MemoryModel:
+    """Everything that decides the memory of a run beside its layout."""
+
+    run: TrainingRun
+    parts: ModelParts
+    state: StateBytes
+    gpu: Gpu
+
+    def terms(self, axes: LayoutAxes, recorder: Recorder) -> MemoryTerms:
+        """Memory of the fullest GPU: on the first pipeline stage or on the last. [B]"""
+        first = self._on_stage(axes, recorder.off(), is_first=True)
+        last = self._on_stage(axes, recorder.off(), is_first=False)
+        fuller = first.total >= last.total
+        if np.ndim(fuller) == 0:
+            return self._on_stage(axes, recorder, is_first=bool(fuller))
+        names = [field.name for field in fields(MemoryTerms)]
+        return MemoryTerms(
+            **{name: np.where(fuller, getattr(first, name), getattr(last, name)) for name in names}
+        )
+
+    def _on_stage(self, axes: LayoutAxes, recorder: Recorder, *, is_first: bool) -> MemoryTerms:
+        weights, gradients, optimizer = self._state(axes, recorder, is_first=is_first)
+        logits = self._logits(axes, recorder, is_first=is_first)
+        activations = self._activations(axes, recorder, logits, is_first=is_first)
+        kinds = self._overhead_kinds()
+        overhead = recorder.evaluate(
+            training_memory.overhead_bytes,
+            other_bytes=weights + gradients + optimizer + activations + logits,
+            fragmentation_fraction=by_stack(
+                recorder, "training_fragmentation_fraction", axes.is_vendor_tuned, kinds
+            ),
+            fixed_bytes=BYTES_PER_GIB
+            * by_stack(recorder, "training_fixed_memory_gib", axes.is_vendor_tuned, kinds),
+        )
+        parts = {
+            "weights": weights,
+            "gradients": gradients,
+            "optimizer": optimizer,
+            "activations": activations,
+            "logits": logits,
+            "overhead": overhead,
+        }
+        return MemoryTerms(**parts, total=recorder.evaluate(training_memory.memory_bytes, **parts))
+
+    def _overhead_kinds(self) -> tuple[str, str]:
+        """Kind of overhead on a vendor's stack and on plain PyTorch."""
+        if self.run.adapter is not None:
+            return "adapter", "adapter"
+        if self.run.state_recipe in PURE_BF16_RECIPES:
+            return "pure_bf16", "pure_bf16"
+        return "vendor_tuned", "pytorch_fsdp"
+
+    def _held(self, axes: LayoutAxes, *, is_first: bool) -> tuple[Any, Any, Any]:
+        """Parameters of layers, of routed experts and of the rest on one GPU of a stage."""
+        parts, stages = self.parts, axes.pipeline
+        share = training_time.stage_share(layer_count=parts.layer_count, pipeline_parallel=stages)
+        layers = parts.divided_parameter_count / axes.tensor + parts.replicated_parameter_count
+        expert_share = training_time.stage_share(
+            layer_count=parts.mixture_layer_count, pipeline_parallel=stages
+        )
+        experts = parts.routed_parameter_count / (axes.tensor * axes.expert)
+        head = parts.vocab_size * parts.hidden_size if parts.is_tied else 0
+        whole = parts.input_parameter_count + parts.output_parameter_count - head
+        end = parts.input_parameter_count if is_first else parts.output_parameter_count
+        outer = np.where(np.equal(stages, 1), whole, end)[()] / axes.tensor
+        return share * layers, expert_share * experts, outer
+
+    def _state(self, axes: LayoutAxes, recorder: Recorder, *, is_first: bool) -> tuple[Any, ...]:
+        """Weights, gradients and optimizer, with what is borrowed of other ranks' shards. [B]
+
+        Plain sharded stacks hold two layers of weights and one of gradients whole, and what is
+        outside the layers; under a pipeline they keep the whole stage for all micro-batches.
+        """
+        layers, experts, outer = self._held(axes, is_first=is_first)
+        state, stage = self.state, axes.zero_stage
+        shards = axes.shard_count(self.gpu.node_gpu_count)
+        groups = {
+            "shard_count": shards,
+            "expert_shard_count": np.maximum(1, shards // axes.expert),
+            "zero_stage": stage,
+        }
+        common = layers + outer
+        held = {"parameter_count": common, "expert_parameter_count": experts, **groups}
+        alone = np.equal(axes.pipeline, 1)
+        two = np.where(alone, np.minimum(1.0, 2.0 / self.parts.layer_count), 1.0)[()]
+        one = np.where(alone, 1.0 / self.parts.layer_count, 1.0)[()]
+        width = (layers * state.weight + outer * state.outer_weight) / common
+        weights = recorder.evaluate(
+            training_memory.weight_bytes, bytes_per_parameter=width, **held
+        ) + recorder.evaluate(
+            training_memory.gathered_weight_bytes,
+            live_bytes=two * layers * state.weight + outer * state.outer_weight,
+            expert_live_bytes=two * experts * state.weight,
+            **groups,
+        )
+        gradients = recorder.evaluate(
+            training_memory.gradient_bytes, bytes_per_parameter=state.gradient, **held
+        ) + recorder.evaluate(
+            training_memory.unreduced_gradient_bytes,
+            live_bytes=one * common * state.gradient,
+            expert_live_bytes=one * experts * state.gradient,
+            **groups,
+        )
+        optimizer = recorder.evaluate(
+            training_memory.optimizer_bytes, bytes_per_parameter=state.optimizer, **held
+        )
+        return weights, gradients, optimizer
+
+    def _tokens(self, axes: LayoutAxes) -> Any:
+        """Tokens of one micro-batch on one GPU. [token]"""
+        return axes.micro_batch_sequences * self.run.sequence_length_tokens / axes.context
+
+    def _logits(self, axes: LayoutAxes, recorder: Recorder, *, is_first: bool) -> Any:
+        stacks = ("vendor_tuned", "pytorch_fsdp")
+        holds_head = np.equal(axes.pipeline, 1) if is_first else True
+        return recorder.evaluate(
+            training_memory.logits_bytes,
+            tokens=self._tokens(axes) * holds_head,
+            vocab_size=self.parts.vocab_size,
+            bytes_per_logit=by_stack(recorder, "bytes_per_logit", axes.is_vendor_tuned, stacks),
+            tensor_parallel=axes.tensor,
+        )
+
+    def _activations(
+        self, axes: LayoutAxes, recorder: Recorder, logits: Any, *, is_first: bool
+    ) -> Any:
+        parts = self.parts
+        split = {
+            "residual_bytes": parts.residual_bytes,
+            "inner_bytes": parts.inner_bytes,
+            "tensor_parallel": axes.tensor,
+            "sequence_parallel": axes.sequence_parallel,
+        }
+        stored = recorder.assume("attention_scores_stored_fraction").value
+        whole = training_memory.activation_bytes_per_token(
+            **split, score_bytes=stored * parts.score_bytes
+        )
+        lean = training_memory.activation_bytes_per_token(**split)
+        inputs = training_memory.activation_bytes_per_token(
+            **split | {"residual_bytes": ELEMENT_BYTES * parts.hidden_size, "inner_bytes": 0.0}
+        )
+        kept = [whole, lean, inputs]
+        rebuilt = [0.0 * whole, whole - lean, whole]
+        chosen = [np.equal(axes.recompute, index) for index in range(len(RECOMPUTES))]
+        chunk_layers, in_flight = self._in_flight(axes, is_first=is_first)
+        return recorder.evaluate(
+            training_memory.activation_bytes,
+            kept_bytes_per_token=np.select(chosen, kept)[()],
+            rebuilt_bytes_per_token=np.select(chosen, rebuilt)[()],
+            micro_batch_tokens=self._tokens(axes),
+            chunk_layer_count=chunk_layers,
+            chunks_in_flight=in_flight,
+            logits_bytes=logits,
+        )
+
+    def _in_flight(self, axes: LayoutAxes, *, is_first: bool) -> tuple[Any, Any]:
+        """Layers of a chunk, and chunks whose activations a stage holds at once."""
+        share = training_time.stage_share(
+            layer_count=self.parts.layer_count, pipeline_parallel=axes.pipeline
+        )
+        in_flight = training_time.chunks_in_flight(
+            pipeline_parallel=axes.pipeline,
+            virtual_pipeline_stages=axes.virtual,
+            micro_batch_count=axes.micro_batch_count,
+            stage_index=0 if is_first else axes.pipeline - 1,
+        )
+        return share * self.parts.layer_count / axes.virtual, in_flight
+
+    def textbook_activation_bytes(self, axes: LayoutAxes) -> Any:
+        """What the first stage would keep without recompute by the textbook count. [B]"""
+        chunk_layers, in_flight = self._in_flight(axes, is_first=True)
+        layer = training_memory.textbook_activation_bytes_per_layer(
+            sequence_tokens=self.run.sequence_length_tokens / axes.context,
+            micro_batch_sequences=axes.micro_batch_sequences,
+            hidden_size=self.parts.hidden_size,
+            tensor_parallel=axes.tensor,
+            sequence_parallel=axes.sequence_parallel,
+        )
+        return layer * chunk_layers * in_flight
+
+    def answer(self, axes: LayoutAxes, recorder: Recorder) -> TrainingMemory:
+        """Memory of the fullest GPU under one layout, recorded. [GiB]"""
+        terms = self.terms(axes, recorder)
+        available = available_bytes(self.gpu, recorder)
+        recorder.note("training_memory_available_bytes_per_gpu", available)
+        recorder.note(
+            "training_textbook_activation_bytes_per_gpu", self.textbook_activation_bytes(axes)
+        )
+        gib = {f.name: float(getattr(terms, f.name)) / BYTES_PER_GIB for f in fields(MemoryTerms)}
+        return TrainingMemory(
+            **gib,
+            available=available / BYTES_PER_GIB,
+            verdict=verdict(float(terms.total) / available, recorder),
+        )
+
+
+def by_stack(recorder: Recorder, name: str, is_vendor_tuned: Any, kinds: tuple[str, str]) -> Any:
+    """An assumption that differs by software stack; for one layout only its own is looked up."""
+    vendor, plain = kinds
+    if vendor == plain or np.ndim(is_vendor_tuned) == 0:
+        return recorder.assume(name, vendor if bool(np.all(is_vendor_tuned)) else plain).value
+    return np.where(
+        is_vendor_tuned, recorder.assume(name, vendor).value, recorder.assume(name, plain).value
+    )
+
+
+def available_bytes(gpu: Gpu, recorder: Recorder) -> float:
+    """Memory that programs can address; an assumption only where nobody published it. [B]"""
+    published = gpu.memory_cuda_mib or gpu.memory_reported_mib
+    name = "gddr_usable_fraction" if gpu.memory_kind == "gddr" else "hbm_usable_fraction"
+    usable = 1.0 if published else recorder.assume(name).value
+    return gpu.available_memory_bytes(hbm_fraction=usable, gddr_fraction=usable)
+
+
+def verdict(used_fraction: float, recorder: Recorder) -> Verdict:
+    """Green, amber or red by the share of the available memory that is used."""
+    if used_fraction < recorder.assume("memory_green_fraction").value:
+        return "green"
+    return "amber" if used_fraction < recorder.assume("memory_amber_fraction").value else "red"

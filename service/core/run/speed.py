@@ -1,0 +1,312 @@
+"""Speed of a training run: given, measured, or estimated from shares of the bf16 peak."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from service.core.assumptions import AssumptionUsed
+from service.core.errors import InvalidScenario, NoConstants
+from service.core.formulas import flops, training_time
+from service.core.hardware import Gpu
+from service.core.recorder import Recorder
+from service.core.registry import define_quantity
+from service.core.run.layouts import SHARDINGS, LayoutAxes
+from service.core.scenarios.scenario import TrainingRun
+
+VENDOR_TUNED, PYTORCH_FSDP = "vendor_tuned", "pytorch_fsdp"
+TABLE_PRECISION = {"fp16": "bf16"}
+"""A precision that shares the constants of another: equal rates, equal kernels."""
+
+define_quantity(
+    "training_bf16_peak_fraction",
+    unit="1",
+    per="run",
+    formula="share of the bf16 peak from the table · every factor that applies, before the bubble",
+)
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One factor of the speed: typical value between its 10th and 90th percentile."""
+
+    value: Any
+    low: Any
+    high: Any
+
+
+@dataclass(frozen=True)
+class ModelWork:
+    """The work of one token: what utilisation and hours are counted over."""
+
+    active_parameter_count: int
+    matmul_active_parameter_count: int
+    attention_forward_flops_per_token: float
+    """Zero where the layers are not known."""
+    weight_gradient_fraction: float
+    """1 when all weights are trained, 0 for adapters."""
+    hidden_size: int
+    layer_count: int
+    is_mixture: bool
+
+
+@dataclass(frozen=True)
+class SpeedModel:
+    """Everything that decides the speed of a run beside its layout."""
+
+    run: TrainingRun
+    gpu: Gpu
+    work: ModelWork
+
+    @property
+    def peak_flop_per_s(self) -> float | None:
+        """Dense peak of the compute precision. [FLOP/s]"""
+        return self.gpu.peak_flop_per_s(self.run.compute_precision)
+
+    def flops_per_token(self, recorder: Recorder) -> float:
+        """Model FLOPs of one token by the 6P convention. [FLOP/token]"""
+        return float(
+            recorder.evaluate(
+                flops.training_flops_per_token,
+                active_parameter_count=self.work.active_parameter_count,
+                weight_gradient_fraction=self.work.weight_gradient_fraction,
+            )
+        )
+
+    def flops_per_token_with_attention(self, recorder: Recorder) -> float:
+        """Model FLOPs of one token over multiplied weights and attention. [FLOP/token]"""
+        return float(
+            recorder.evaluate(
+                flops.training_flops_per_token_with_attention,
+                matmul_active_parameter_count=self.work.matmul_active_parameter_count,
+                attention_forward_flops_per_token=self.work.attention_forward_flops_per_token,
+                weight_gradient_fraction=self.work.weight_gradient_fraction,
+            )
+        )
+
+    def executed_flops_per_token(self, axes: LayoutAxes | None, recorder: Recorder) -> Any:
+        """Executed FLOPs of one token by the 6P convention. [FLOP/token]"""
+        return recorder.evaluate(
+            flops.training_executed_flops_per_token,
+            active_parameter_count=self.work.active_parameter_count,
+            weight_gradient_fraction=self.work.weight_gradient_fraction,
+            full_recompute=False if axes is None else axes.is_full_recompute,
+        )
+
+    def slowdown(self, axes: LayoutAxes, recorder: Recorder) -> Any:
+        """What pipelines add to the time of a step: bubble and uneven stages. [1]"""
+        bubble = recorder.evaluate(
+            training_time.pipeline_bubble_fraction,
+            pipeline_parallel=axes.pipeline,
+            virtual_pipeline_stages=axes.virtual,
+            micro_batch_count=axes.micro_batch_count,
+        )
+        imbalance = recorder.evaluate(
+            training_time.pipeline_imbalance_factor,
+            layer_count=self.work.layer_count,
+            pipeline_parallel=axes.pipeline,
+        )
+        return (1.0 + bubble) * imbalance
+
+    def given_rate(self, axes: LayoutAxes | None, recorder: Recorder) -> Any:
+        """Tokens that one GPU advances in a second at a given utilisation. [token/s]"""
+        speed = self.run.speed
+        if speed.kind == "mfu":
+            fraction, work = speed.mfu_fraction, self.flops_per_token(recorder.off())
+        elif speed.kind == "hfu":
+            fraction, work = speed.hfu_fraction, self.executed_flops_per_token(axes, recorder.off())
+        else:
+            raise LookupError(f"a speed of kind {speed.kind} gives no utilisation")
+        return recorder.evaluate(
+            training_time.training_tokens_per_s_per_gpu,
+            peak_flop_per_s=self.peak_flop_per_s,
+            peak_fraction=fraction,
+            flops_per_token=work,
+        )
+
+    def estimated_rate(self, axes: LayoutAxes, recorder: Recorder) -> tuple[Any, list[Factor]]:
+        """Tokens that one GPU advances in a second, and the factors it rests on. [token/s]
+
+        Raises:
+            NoConstants: If the catalog holds no share of the peak for the GPU or its class.
+        """
+        factors = self.factors(axes, recorder)
+        fraction = np.prod(np.broadcast_arrays(*[f.value for f in factors]), axis=0)
+        inputs = {
+            "peak_flop_per_s": self.gpu.peak_flop_per_s("bf16"),
+            "peak_fraction": fraction,
+            "flops_per_token": self._table_flops_per_token(),
+            "slowdown_factor": self.slowdown(axes, recorder),
+        }
+        rate = training_time.training_tokens_per_s_per_gpu(**inputs)
+        if recorder.is_on:
+            slow, fast = spread(factors)
+            recorder.note(
+                "training_bf16_peak_fraction", fraction, low=fraction / slow, high=fraction * fast
+            )
+            ranged(
+                recorder,
+                training_time.training_tokens_per_s_per_gpu,
+                less=slow,
+                more=fast,
+                **inputs,
+            )
+        return rate, factors
+
+    def ceiling_rate(self, recorder: Recorder) -> float:
+        """Speed of the best stack before everything that slows it. [token/s]
+
+        Raises:
+            NoConstants: If the catalog holds no share of the peak for the GPU or its class.
+        """
+        both = np.array([True, False]) if self._named_stack is None else self._is_vendor(True)
+        share = np.nanmax(self._table(both, recorder)[0].value)
+        return float(
+            training_time.training_tokens_per_s_per_gpu(
+                peak_flop_per_s=self.gpu.peak_flop_per_s("bf16"),
+                peak_fraction=share,
+                flops_per_token=self._table_flops_per_token(),
+            )
+        )
+
+    def _table_flops_per_token(self) -> float:
+        """Work that the table's shares count: all active weights, and causal attention."""
+        return float(
+            flops.training_flops_per_token_with_attention(
+                matmul_active_parameter_count=self.work.active_parameter_count,
+                attention_forward_flops_per_token=self.work.attention_forward_flops_per_token,
+                weight_gradient_fraction=self.work.weight_gradient_fraction,
+            )
+        )
+
+    def _is_vendor(self, is_vendor_tuned: Any) -> Any:
+        """True where the vendor's stack is used: where the run says so, else by layout."""
+        if self._named_stack is None:
+            return is_vendor_tuned
+        return np.full(np.shape(is_vendor_tuned), self._named_stack == VENDOR_TUNED)[()]
+
+    def factors(self, axes: LayoutAxes, recorder: Recorder) -> list[Factor]:
+        """The table's share of the bf16 peak and every factor that applies to it."""
+        work, vendor = self.work, self._is_vendor(axes.is_vendor_tuned)
+        hidden = positive(recorder.off(), "narrow_hidden_size").value
+        small = positive(recorder.off(), "moe_small_active_parameter_count").value
+        large = positive(recorder.off(), "large_run_gpu_count").value
+        very_large = positive(recorder.off(), "very_large_run_gpu_count").value
+        long = positive(recorder.off(), "context_parallel_long_sequence_tokens").value
+        is_split = np.greater(axes.context, 1)
+        is_long = self.run.sequence_length_tokens >= long
+        split = "context_parallel_long_speed_fraction" if is_long else None
+        is_small = work.is_mixture and work.active_parameter_count < small
+        return [
+            *self._table(vendor, recorder),
+            *when(work.hidden_size < hidden, recorder, "narrow_speed_fraction"),
+            *when(is_small, recorder, "moe_small_speed_fraction"),
+            *when(axes.gpu_count >= large, recorder, "large_run_speed_fraction"),
+            *when(axes.gpu_count >= very_large, recorder, "very_large_run_speed_fraction"),
+            *by_stack(is_split, vendor, recorder, split or "context_parallel_speed_fraction"),
+            *by_stack(axes.is_full_recompute, vendor, recorder, "full_recompute_speed_fraction"),
+            *self._fully_sharded(axes, recorder),
+        ]
+
+    @property
+    def _named_stack(self) -> str | None:
+        return self.run.speed.software_stack if self.run.speed.kind == "estimated" else None
+
+    def _table(self, vendor: Any, recorder: Recorder) -> list[Factor]:
+        """Share of the bf16 peak; a class's share has a wider band than the GPU's own."""
+        stacks = [
+            stack
+            for stack, used in ((VENDOR_TUNED, vendor), (PYTORCH_FSDP, np.logical_not(vendor)))
+            if np.any(used)
+        ]
+        found = {stack: self._constant(stack, recorder) for stack in stacks}
+        if not any(found.values()):
+            raise NoConstants(
+                f"no share of the bf16 peak is known for {self.gpu.key} ({self.gpu.gpu_class}) "
+                f"training {'mixtures' if self.work.is_mixture else 'dense models'} in "
+                f"{self.run.compute_precision} on {' or '.join(stacks)}"
+            )
+        nothing = Factor(np.nan, np.nan, np.nan)
+        first = found.get(VENDOR_TUNED) or nothing
+        second = found.get(PYTORCH_FSDP) or nothing
+        return [
+            Factor(
+                *(
+                    np.where(vendor, getattr(first, name), getattr(second, name))[()]
+                    for name in ("value", "low", "high")
+                )
+            )
+        ]
+
+    def _constant(self, stack: str, recorder: Recorder) -> Factor | None:
+        name = "moe_bf16_peak_fraction" if self.work.is_mixture else "bf16_peak_fraction"
+        precision = TABLE_PRECISION.get(self.run.compute_precision, self.run.compute_precision)
+        for owner in (self.gpu.key, self.gpu.gpu_class):
+            if recorder.has_assumption(name, owner, precision, stack):
+                used = positive(recorder, name, owner, precision, stack)
+                if owner == self.gpu.key:
+                    return Factor(used.value, used.low, used.high)
+                wider = positive(recorder, "class_fallback_band_factor").value
+                low = training_time.root_sum_square_factor(factors=[used.value / used.low, wider])
+                high = training_time.root_sum_square_factor(factors=[used.high / used.value, wider])
+                return Factor(used.value, used.value / low, used.value * high)
+        return None
+
+    def _fully_sharded(self, axes: LayoutAxes, recorder: Recorder) -> list[Factor]:
+        """Weights gathered from other nodes arrive too late for small micro-batches."""
+        is_wide = axes.gpu_count > self.gpu.scale_up_domain_gpu_count
+        is_sharded = np.equal(axes.sharding, SHARDINGS.index("zero_3")) & is_wide
+        if not np.any(is_sharded):
+            return []
+        needed = positive(recorder, "zero_3_full_speed_tokens_per_gpu")
+        tokens = axes.micro_batch_sequences * self.run.sequence_length_tokens / axes.context
+        shares = [
+            training_time.full_speed_fraction(tokens_per_gpu=tokens, full_speed_tokens_per_gpu=full)
+            for full in (needed.value, needed.high, needed.low)
+        ]
+        return [Factor(*(np.where(is_sharded, share, 1.0)[()] for share in shares))]
+
+
+def positive(recorder: Recorder, name: str, *qualifiers: str) -> AssumptionUsed:
+    """An assumption that something is divided by or multiplied with: above zero.
+
+    Raises:
+        InvalidScenario: If it was overridden by zero or less.
+    """
+    used = recorder.assume(name, *qualifiers)
+    if used.low <= 0:
+        raise InvalidScenario(f"{used.name} must be above zero", pointer=used.override_at)
+    return used
+
+
+def when(condition: Any, recorder: Recorder, name: str, *qualifiers: str) -> list[Factor]:
+    """A factor where a condition holds; not looked up where it holds nowhere."""
+    if not np.any(condition):
+        return []
+    used = positive(recorder, name, *qualifiers)
+    return [Factor(*(np.where(condition, x, 1.0)[()] for x in (used.value, used.low, used.high)))]
+
+
+def by_stack(condition: Any, vendor: Any, recorder: Recorder, name: str) -> list[Factor]:
+    """A factor that differs by software stack, where a condition holds."""
+    return [
+        *when(np.logical_and(condition, vendor), recorder, name, VENDOR_TUNED),
+        *when(np.logical_and(condition, np.logical_not(vendor)), recorder, name, PYTORCH_FSDP),
+    ]
+
+
+def spread(factors: Sequence[Factor]) -> tuple[float, float]:
+    """By how much independent factors together may be lower, and higher, than their product."""
+    slow = training_time.root_sum_square_factor(factors=[f.value / f.low for f in factors])
+    fast = training_time.root_sum_square_factor(factors=[f.high / f.value for f in factors])
+    return float(slow), float(fast)
+
+
+def ranged(
+    recorder: Recorder, formula: Callable[..., Any], *, less: float, more: float, **inputs: Any
+) -> float:
+    """Evaluate a formula whose result may be lower, or higher, by these factors."""
+    value = float(formula(**inputs))
+    recorder.evaluate(formula, low=value / less, high=value * more, **inputs)
+    return value

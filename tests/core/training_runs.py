@@ -1,0 +1,94 @@
+"""Training runs for tests: the catalog's own facts, and runs written as a request writes them."""
+
+from dataclasses import replace
+from datetime import date
+from functools import cache
+from pathlib import Path
+
+from service.catalog.resolve import snapshot_from_folder
+from service.core.planners.training import plan_training_run
+from service.core.planners.workloads import RunNeed
+from service.core.recorder import Recorder
+from service.core.scenarios.scenario import Horizon, TrainingRun
+
+CATALOG = Path(__file__).resolve().parents[2] / "catalog"
+HORIZON = Horizon(start_month="2027-01", month_count=12)
+POINTER = "/scenario/training_runs/0"
+MFU_40 = {"kind": "mfu", "mfu_fraction": 0.40}
+
+
+@cache
+def snapshot():
+    return snapshot_from_folder(CATALOG, date(2026, 11, 29))
+
+
+def with_gpu(key, **facts):
+    """The snapshot with other facts for one GPU."""
+    gpus = dict(snapshot().gpus)
+    gpus[key] = gpus[key].model_copy(update=facts)
+    return replace(snapshot(), gpus=gpus)
+
+
+def run(**fields):
+    """A run of the contract's example, with other fields."""
+    base = {
+        "name": "pretrain-70b",
+        "architecture": "llama-3.1-70b",
+        "gpu": "h100-sxm5-80gb",
+        "training_tokens": 2_000_000_000_000,
+        "sizing": {"kind": "gpu_count", "gpu_count": 512},
+    }
+    return TrainingRun.model_validate(base | fields)
+
+
+def on(gpu_count):
+    return {"kind": "gpu_count", "gpu_count": gpu_count}
+
+
+def by(day):
+    return {"kind": "finish_by", "finish_date": day}
+
+
+def given(**fields):
+    return {"kind": "given", **fields}
+
+
+def answer(*, gpu_multiple=8, overrides=None, catalog=None, **fields):
+    """What the planner says, and the recorder that it wrote to."""
+    facts = catalog or snapshot()
+    recorder = Recorder(facts, overrides=overrides or {})
+    found = plan_training_run(
+        run(**fields),
+        snapshot=facts,
+        recorder=recorder,
+        horizon=HORIZON,
+        gpu_multiple=gpu_multiple,
+        pointer=POINTER,
+    )
+    return found, recorder
+
+
+def need(**fields):
+    """The answer of a run that can be had."""
+    found, _ = answer(**fields)
+    assert isinstance(found, RunNeed), found
+    return found
+
+
+def refusal(**fields):
+    """The one reason of a run that cannot be had."""
+    found, _ = answer(**fields)
+    assert isinstance(found, tuple), found
+    (reason,) = found
+    assert reason.workload == "pretrain-70b"
+    return reason
+
+
+def quantities(**fields):
+    """Published numbers of an answer by name."""
+    _, recorder = answer(**fields)
+    return {quantity.name: quantity for quantity in recorder.quantities()}
+
+
+def assumed(name):
+    return snapshot().assumptions[name]
