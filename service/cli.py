@@ -105,6 +105,10 @@ def _add_catalog(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
             default=PROJECT_ROOT / "catalog",
             help="folder of the files (catalog)",
         )
+    retire = _add(
+        nested, "retire", _retire_release, "take a release out of `latest`; it stays readable"
+    )
+    retire.add_argument("version", help="version of the release, such as 2026.11.1")
 
 
 def _whole_number(text: str, lowest: int, highest: int) -> int:
@@ -168,22 +172,35 @@ def _check_catalog(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _catalog_database() -> str:
+    settings = Settings.from_environment()
+    if settings.database_url is None:
+        raise CommandError(
+            "set DATABASE_URL to the database of the releases; `serve` publishes into the embedded "
+            "one by itself.",
+            exit_code=WRONG_INPUT,
+        )
+    return settings.database_url
+
+
 def _publish_catalog(arguments: argparse.Namespace) -> int:
     from service.catalog.findings import InvalidCatalog
     from service.catalog.publish import publish_folder
 
-    settings = Settings.from_environment()
-    if settings.database_url is None:
-        raise CommandError(
-            "set DATABASE_URL to the database to publish into; `serve` publishes into the embedded "
-            "one by itself.",
-            exit_code=WRONG_INPUT,
-        )
+    url = _catalog_database()
     try:
-        publication = publish_folder(settings.database_url, arguments.folder, now=datetime.now(UTC))
+        publication = publish_folder(url, arguments.folder, now=datetime.now(UTC))
     except InvalidCatalog as error:
         raise CommandError(f"the catalog is not published:\n{error}") from error
     print(f"gpuplan: {publication}")
+    return 0
+
+
+def _retire_release(arguments: argparse.Namespace) -> int:
+    from service.catalog.publish import retire
+
+    release = retire(_catalog_database(), arguments.version, now=datetime.now(UTC))
+    print(f"gpuplan: catalog release {release.version} is retired")
     return 0
 
 

@@ -78,3 +78,17 @@ def publish_folder(url: str, folder: Path, *, now: datetime, notes: str = "") ->
             return await publish(session, content, now=now, notes=notes)
 
     return asyncio.run(run())
+
+
+def retire(url: str, version: str, *, now: datetime) -> Release:
+    """Take a release of the database at an address out of "latest"; it stays readable.
+
+    Raises:
+        UnknownRelease: There is none.
+    """
+
+    async def run() -> Release:
+        async with team_session(make_engine(url, pooled=False), NO_TEAM) as session:
+            return await repository.retire_release(session, version, now)
+
+    return asyncio.run(run())

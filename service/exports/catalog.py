@@ -48,6 +48,7 @@ GPU_COLUMNS: tuple[Column[Gpu], ...] = (
         "node_gpu_count",
     ),
     *PROVENANCE,
+    *fields("mig_instance_count", "note"),
 )
 NODE_COLUMNS: tuple[Column[Node], ...] = (
     *fields(
@@ -60,6 +61,7 @@ NODE_COLUMNS: tuple[Column[Node], ...] = (
         "scale_out_gbit_per_s_per_gpu",
     ),
     *PROVENANCE,
+    *fields("note"),
 )
 
 
@@ -138,6 +140,7 @@ SITE_COLUMNS: tuple[Column[Site], ...] = (
         "renewable_fraction",
     ),
     *PROVENANCE,
+    *fields("note"),
 )
 FORMAT_COLUMNS: tuple[Column[NumberFormat], ...] = (
     *fields(

@@ -217,6 +217,16 @@ def test_the_command_publishes_nothing_that_is_wrong(database, monkeypatch, caps
     assert "formats.yaml:2: key 'formats' stands here twice" in capsys.readouterr().err
 
 
+def test_the_command_retires_a_release(database, monkeypatch, capsys):
+    monkeypatch.setenv("DATABASE_URL", database.service_url)
+    version = publish_folder(database.service_url, PROJECT_ROOT / "catalog", now=NOVEMBER)
+    assert main(["catalog", "retire", version.release.version]) == 0
+    assert main(["catalog", "publish"]) == 0
+    assert "2026.11.1, which is retired" in capsys.readouterr().out
+    assert main(["catalog", "retire", "2020.1.1"]) == 2
+    assert "there is no catalog release '2020.1.1'" in capsys.readouterr().err
+
+
 def test_the_command_asks_for_a_database(monkeypatch, capsys):
     monkeypatch.delenv("DATABASE_URL", raising=False)
     assert main(["catalog", "publish"]) == 2

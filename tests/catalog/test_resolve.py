@@ -51,6 +51,17 @@ def test_the_price_of_the_as_of_date_is_the_one_in_force():
     assert price_on(date(2026, 11, 29)) == Decimal("3.93")  # 31.44 / 8, from 2026-03-23
 
 
+def test_a_cut_of_list_prices_takes_effect_on_its_day():
+    def price_on(day):
+        snapshot = snapshot_from_folder(CATALOG, day)
+        (price,) = prices(snapshot, "aws", "us-east-1", "p5.48xlarge", "on_demand")
+        return price.price_per_gpu_hour
+
+    # 98.32 an hour for eight H100 until 2025-05, 55.04 from 2025-06.
+    assert price_on(date(2025, 5, 31)) == Decimal("12.29")
+    assert price_on(date(2025, 6, 1)) == Decimal("6.88")
+
+
 def test_a_price_is_not_in_force_before_its_first_day():
     before = snapshot_from_folder(CATALOG, date(2026, 3, 22))
     assert prices(before, "aws", "us-east-1", "p5.48xlarge", "capacity_block") == []

@@ -73,12 +73,15 @@ FROZEN = {
         "memory_bandwidth_gb_per_s,peak_fp32_tflops,peak_tf32_tflops,peak_bf16_tflops,"
         "peak_fp16_tflops,peak_fp8_tflops,peak_fp6_tflops,peak_fp4_tflops,peak_int8_tops,"
         "scale_up_link,scale_up_gb_per_s_per_direction,scale_up_domain_gpu_count,"
-        "pcie_gb_per_s_per_direction,thermal_design_power_w,node_gpu_count," + PROVENANCE,
+        "pcie_gb_per_s_per_direction,thermal_design_power_w,node_gpu_count,"
+        + PROVENANCE
+        + ",mig_instance_count,note",
     ),
     "nodes": (
         catalog.NODE_COLUMNS,
         "key,name,gpu,gpu_count,maximum_power_kw,power_basis,scale_out_gbit_per_s_per_gpu,"
-        + PROVENANCE,
+        + PROVENANCE
+        + ",note",
     ),
     "architectures": (
         catalog.ARCHITECTURE_COLUMNS,
@@ -101,7 +104,7 @@ FROZEN = {
     "sites": (
         catalog.SITE_COLUMNS,
         "key,name,power_price_per_kwh,currency,power_usage_effectiveness,carbon_g_per_kwh,"
-        "renewable_fraction," + PROVENANCE,
+        "renewable_fraction," + PROVENANCE + ",note",
     ),
     "formats": (
         catalog.FORMAT_COLUMNS,
