@@ -30,7 +30,7 @@ class ReleaseContents(Release):
     """A release, and how much it holds."""
 
     entry_counts: dict[Kind, int]
-    """Entries of each collection."""
+    """Entries of each kind; aliases are other spellings of keys, and no collection."""
 
 
 class EntryPage(Value):
