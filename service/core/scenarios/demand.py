@@ -1,5 +1,6 @@
 """What a service is asked for: load, shape of the day, time zone."""
 
+from functools import cache
 from typing import Annotated, Any, Literal
 from zoneinfo import available_timezones
 
@@ -40,8 +41,14 @@ def _whole_cycle(hours: tuple[float, ...]) -> tuple[float, ...]:
     return hours
 
 
+@cache
+def _zones() -> frozenset[str]:
+    """Names of all zones, read from the files of the time zone database once."""
+    return frozenset(available_timezones())
+
+
 def _known_zone(name: str) -> str:
-    if name not in available_timezones():
+    if name not in _zones():
         raise ValueError(f"{name!r} is not an IANA time zone")
     return name
 

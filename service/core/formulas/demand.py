@@ -1,0 +1,258 @@
+"""Demand through the day, replicas that serve it, GPUs that hold them, and what a preemption costs.
+
+Formulas take numbers or numpy arrays and broadcast.
+"""
+
+from bisect import bisect_left
+from datetime import datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.core.registry import define_quantity, quantity
+from service.core.units import HOURS_PER_DAY, SECONDS_PER_DAY, SECONDS_PER_HOUR
+
+DAYS_PER_WEEK = 7
+EPOCH_WEEKDAY = 3
+"""1 January 1970 was a Thursday, day 3 of a week that begins on Monday."""
+FLOAT_NOISE = 1e-12
+"""Relative size below which a surplus over a whole number is rounding noise, not need."""
+
+allocated_gpu_hours = define_quantity(
+    "allocated_gpu_hours",
+    unit="gpu_hour",
+    per="pool",
+    formula="sum over hours of the GPUs that the pool holds",
+)
+used_gpu_hours = define_quantity(
+    "used_gpu_hours",
+    unit="gpu_hour",
+    per="pool",
+    formula="sum over hours of needed replicas · GPUs per replica and of GPUs of runs, less redo",
+)
+redo_gpu_hours = define_quantity(
+    "redo_gpu_hours",
+    unit="gpu_hour",
+    per="pool",
+    formula="GPU-hours in which runs repeat what preemptions made them lose, and restart",
+)
+preempted_gpu_count_per_day = define_quantity(
+    "preempted_gpu_count_per_day",
+    unit="1/d",
+    per="pool",
+    formula="GPUs that runs give back while serving grows / days from first start to last end",
+)
+
+
+def rounded_up(number: Any) -> Any:
+    """Next whole number, where a surplus within float noise is none. [count]
+
+    Examples:
+        10 replicas and a tenth are 11, although 10 · 1.1 is 11.000000000000002 in floats.
+
+        >>> float(rounded_up(10 * 1.1)), float(rounded_up(11.01))
+        (11.0, 12.0)
+    """
+    return np.ceil(np.asarray(number) * (1 - FLOAT_NOISE))
+
+
+@quantity(
+    "peak_units_per_s",
+    unit="unit/s",
+    per="service",
+    formula="tokens per day / (86,400 · mean over peak of the profile · tokens per unit)",
+    sources=("definition: the day's units are the mean rate times 86,400 s",),
+)
+def peak_units_per_s(
+    *, tokens_per_day: Any, mean_over_peak_fraction: Any, tokens_per_unit: Any
+) -> Any:
+    """Units a second in the busiest hour of a day with that many tokens. [unit/s]
+
+    T / (86,400 · m · t) with m the profile's mean over its peak and t the prompt and answer tokens
+    of one unit.
+
+    Examples:
+        1e11 tokens a day of 1,900 each on a day of mean 0.56: 1e11/(86,400 · 0.56 · 1,900).
+
+        >>> round(float(peak_units_per_s(tokens_per_day=1e11, mean_over_peak_fraction=0.56,
+        ...                              tokens_per_unit=1900)), 3)
+        1087.789
+    """
+    return tokens_per_day / (SECONDS_PER_DAY * mean_over_peak_fraction * tokens_per_unit)
+
+
+def growth_factor(*, growth_per_month_fraction: Any, month_count: Any) -> Any:
+    """Demand after some months over demand in the first. [1]
+
+    (1 + g)^n.
+
+    Examples:
+        >>> round(growth_factor(growth_per_month_fraction=0.05, month_count=12), 6)
+        1.795856
+    """
+    return (1 + growth_per_month_fraction) ** month_count
+
+
+@quantity(
+    "needed_replica_count_peak",
+    unit="count",
+    per="service",
+    formula="max(minimum, ⌈demand / (capacity · target utilisation)⌉) in the busiest hour",
+)
+def needed_replica_count(
+    *,
+    demand_units_per_s: Any,
+    units_per_s_per_replica: Any,
+    target_utilization_fraction: Any,
+    minimum_replica_count: Any,
+) -> Any:
+    """Whole replicas that serve a demand at the planned utilisation. [count]
+
+    max(minimum, ⌈λ / (c · u)⌉).
+
+    Special cases:
+        An hour without any demand needs the minimum.
+
+    Examples:
+        ⌈40 / (4 · 0.8)⌉ = ⌈12.5⌉.
+
+        >>> float(needed_replica_count(demand_units_per_s=40, units_per_s_per_replica=4,
+        ...     target_utilization_fraction=0.8, minimum_replica_count=1))
+        13.0
+    """
+    served = units_per_s_per_replica * target_utilization_fraction
+    return np.maximum(minimum_replica_count, rounded_up(demand_units_per_s / served))
+
+
+@quantity(
+    "held_replica_count",
+    unit="count",
+    per="service",
+    formula="⌈needed · (1 + spare fraction)⌉ + spare count in the busiest hour",
+)
+def held_replica_count(
+    *, needed_replica_count: Any, spare_fraction: Any, spare_replica_count: Any
+) -> Any:
+    """Replicas that are held for a need, spare on whole replicas included. [count]
+
+    ⌈n · (1 + s)⌉ + k.
+
+    Examples:
+        ⌈13 · 1.1⌉ = ⌈14.3⌉.
+
+        >>> float(held_replica_count(needed_replica_count=13, spare_fraction=0.1,
+        ...                          spare_replica_count=0))
+        15.0
+    """
+    return rounded_up(needed_replica_count * (1 + spare_fraction)) + spare_replica_count
+
+
+@quantity(
+    "pool_gpu_count",
+    unit="count",
+    per="pool",
+    formula="⌈GPUs / GPUs of one instance or node⌉ · GPUs of one instance or node, at the peak",
+)
+def whole_instances_gpu_count(*, gpu_count: Any, gpu_count_per_instance: Any) -> Any:
+    """GPUs of the fewest whole instances (or nodes) that hold so many. [count]
+
+    ⌈n / g⌉ · g.
+
+    Examples:
+        >>> int(whole_instances_gpu_count(gpu_count=60, gpu_count_per_instance=8))
+        64
+    """
+    return -(-gpu_count // gpu_count_per_instance) * gpu_count_per_instance
+
+
+@quantity(
+    "mean_over_peak_fraction",
+    unit="1",
+    per="pool",
+    formula="GPU-hours needed / (most GPUs needed at once · hours in which the pool is held)",
+)
+def mean_over_peak_fraction(*, needed_gpu_hours: Any, peak_gpu_count: Any, hours: Any) -> Any:
+    """Mean need of a pool over its peak need. [1]
+
+    W / (n · h).
+
+    Examples:
+        179 replica-hours a day at a peak of 13 replicas: 179/(13 · 24).
+
+        >>> round(mean_over_peak_fraction(needed_gpu_hours=179 * 4, peak_gpu_count=52, hours=24), 3)
+        0.574
+    """
+    return needed_gpu_hours / (peak_gpu_count * hours)
+
+
+@quantity(
+    "idle_gpu_hours",
+    unit="gpu_hour",
+    per="pool",
+    formula="allocated GPU-hours − used GPU-hours − redo GPU-hours",
+)
+def idle_gpu_hours(*, allocated_gpu_hours: Any, used_gpu_hours: Any, redo_gpu_hours: Any) -> Any:
+    """GPU-hours that are held and do nothing. [gpu_hour]
+
+    Examples:
+        >>> idle_gpu_hours(allocated_gpu_hours=47616, used_gpu_hours=22196, redo_gpu_hours=0)
+        25420
+    """
+    return allocated_gpu_hours - used_gpu_hours - redo_gpu_hours
+
+
+def utc_offsets_s(*, start: datetime, hour_count: int, time_zone: str) -> NDArray[np.int64]:
+    """Offset of a zone from UTC at the start of each hour from `start`. [s]
+
+    The zone is asked once a week; the hour of a change within a week is found by bisection. No
+    zone changes its clock twice in a week.
+
+    Examples:
+        >>> from datetime import UTC
+        >>> spring = datetime(2027, 3, 28, 0, tzinfo=UTC)
+        >>> utc_offsets_s(start=spring, hour_count=3, time_zone="Europe/Berlin").tolist()
+        [3600, 7200, 7200]
+    """
+    zone = ZoneInfo(time_zone)
+
+    def offset(hour: int) -> int:
+        local = (start + timedelta(hours=hour)).astimezone(zone).utcoffset()
+        return int((local or timedelta()).total_seconds())
+
+    week = HOURS_PER_DAY * DAYS_PER_WEEK
+    marks = [*range(0, hour_count, week), hour_count]
+    at_marks = [offset(mark) for mark in marks]
+    offsets = np.repeat(np.array(at_marks[:-1], dtype=np.int64), np.diff(marks))
+    for mark, stop, before, after in zip(marks, marks[1:], at_marks, at_marks[1:], strict=False):
+        if before != after:
+            change = bisect_left(range(mark, stop), x=True, key=lambda hour: offset(hour) != before)
+            offsets[mark + change : stop] = after
+    return offsets
+
+
+def cycle_hours(
+    *, start: datetime, offsets_s: NDArray[np.int64], hours_per_cycle: int
+) -> NDArray[np.int64]:
+    """Local hour of the day (of 24) or of the week (of 168, Monday 0 h first) of UTC hours.
+
+    An hour counts as the local hour in which it starts, so zones off the full hour and days of 23
+    or 25 hours need no rule of their own.
+
+    Examples:
+        5 January 2027 is a Tuesday: 0 h UTC is 5:30 in Kolkata, hour 24 + 5 of the week.
+
+        >>> from datetime import UTC
+        >>> kolkata = np.array([19800])
+        >>> cycle_hours(start=datetime(2027, 1, 5, tzinfo=UTC), offsets_s=kolkata,
+        ...             hours_per_cycle=168).tolist()
+        [29]
+    """
+    first = int(start.timestamp())
+    hours = np.arange(offsets_s.size, dtype=np.int64)
+    second = int(SECONDS_PER_HOUR)
+    local = (first + offsets_s) // second + hours
+    if hours_per_cycle != HOURS_PER_DAY:
+        local += EPOCH_WEEKDAY * HOURS_PER_DAY
+    return local % hours_per_cycle
