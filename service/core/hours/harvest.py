@@ -1,0 +1,204 @@
+"""Runs on the hours that serving leaves: what each makes of them, and the fewest GPUs that do."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from service.core.formulas.demand import FLOAT_NOISE
+from service.core.hours.preemption import best_days, distinct_days, redo_by_hour
+from service.core.hours.timeline import Amounts, Counts
+from service.core.units import HOURS_PER_DAY
+
+HOUR_NOISE = 1e-6
+"""Hours by which an end may miss its date: float noise, not lateness."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run as it shares a pool: what it needs, what it can take, by when it must be done."""
+
+    start: float
+    """Hour of the horizon from which it may run."""
+    due: float
+    """Hour by which it ends: its date, or when it would end on GPUs of its own."""
+    own_gpu_count: int
+    """GPUs that it holds when it has them to itself."""
+    own_hours: float
+    """Hours that it takes then."""
+    copy_gpu_count: int
+    """GPUs of one whole copy of the model."""
+    least_copies: int
+    """Below this its sharded state no longer fits, and it stands."""
+    most_copies: int
+    """Above this its batch has no sequence left for a copy."""
+    redo_hours: float
+    """Hours that a preemption costs."""
+    elastic: bool
+    """True when only the GPUs that are given back lose them."""
+
+    @property
+    def gpu_hours(self) -> float:
+        """Work to be done. [gpu_hour]"""
+        return self.own_gpu_count * self.own_hours
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Hours of one run: from its first until it is done or time is up."""
+
+    job: Job
+    first: int
+    """Its first hour in the horizon."""
+    gpus: Counts
+    """GPUs held in each hour; in the last one until it ends."""
+    used: Amounts
+    """GPU-hours of progress."""
+    redo: Amounts
+    """GPU-hours of redo."""
+    returned: Counts
+    """GPUs given back at the start of each hour."""
+    finish: float | None
+    """Hour at which it ends; None when time was up before."""
+
+    @property
+    def hours(self) -> slice:
+        """Its hours in the horizon."""
+        return slice(self.first, self.first + self.gpus.size)
+
+    @property
+    def in_time(self) -> bool:
+        """True when it ends by its date."""
+        return self.finish is not None and self.finish <= self.job.due + HOUR_NOISE
+
+
+def alone(job: Job) -> Schedule:
+    """Run on GPUs of its own from start to end."""
+    finish = job.start + job.own_hours
+    hours = np.arange(int(job.start), ceil(finish))
+    share = np.minimum(hours + 1, finish) - np.maximum(hours, job.start)
+    gpus = np.full(hours.size, job.own_gpu_count, dtype=np.int64)
+    return Schedule(
+        job=job,
+        first=int(job.start),
+        gpus=gpus,
+        used=gpus * share,
+        redo=np.zeros(hours.size),
+        returned=np.zeros(hours.size, dtype=np.int64),
+        finish=finish,
+    )
+
+
+def harvest(job: Job, free: Counts, *, stop: int) -> Schedule:
+    """Run on what is free, from its start until it is done or `stop`, taking what pays.
+
+    Each day is planned as if all days were like it; what is lost between unlike days counts.
+    """
+    start = ceil(job.start)
+    first, last = start // HOURS_PER_DAY, -(-stop // HOURS_PER_DAY)
+    hours = slice(first * HOURS_PER_DAY, last * HOURS_PER_DAY)
+    copies = np.minimum(free[hours] // job.copy_gpu_count, job.most_copies)
+    copies[copies < job.least_copies] = 0
+    copies[: start - hours.start] = 0
+    days, row_of_day = distinct_days(copies, hours_per_day=HOURS_PER_DAY)
+    taken = best_days(days, redo_hours=job.redo_hours, elastic=job.elastic)[row_of_day].ravel()
+    redo, returned = redo_by_hour(
+        taken, hours_per_day=HOURS_PER_DAY, redo_hours=job.redo_hours, elastic=job.elastic
+    )
+    return _until_done(job, hours.start, taken, redo, returned)
+
+
+def _until_done(job: Job, first: int, taken: Counts, redo: Amounts, returned: Counts) -> Schedule:
+    """Cut the hours of a run where its work is done; in the last hour redo comes first."""
+    size = job.copy_gpu_count
+    used = (taken - redo) * size
+    gained = np.cumsum(used)
+    last = int(np.searchsorted(gained, job.gpu_hours * (1 - FLOAT_NOISE)))
+    finish = None
+    if last < gained.size:
+        used[last] = job.gpu_hours - (gained[last - 1] if last else 0.0)
+        finish = first + last + float((redo[last] + used[last] / size) / taken[last])
+    cut = slice(0, last + 1)
+    return Schedule(
+        job=job,
+        first=first,
+        gpus=taken[cut] * size,
+        used=used[cut],
+        redo=redo[cut] * size,
+        returned=returned[cut] * size,
+        finish=finish,
+    )
+
+
+def harvest_in_turn(
+    jobs: Sequence[Job], free: Counts, *, stop: int | None = None
+) -> Iterator[tuple[int, Schedule]]:
+    """Run the job that is due first on what is free, the next on what it leaves, and so on.
+
+    Each runs until `stop`, or at most until it is due.
+
+    Yields:
+        The number of the job, and its hours.
+    """
+    left = free.copy()
+    for number in sorted(range(len(jobs)), key=lambda number: (jobs[number].due, number)):
+        job = jobs[number]
+        schedule = harvest(job, left, stop=ceil(job.due) if stop is None else stop)
+        yield number, schedule
+        left[schedule.hours] -= schedule.gpus
+
+
+def harvest_in_time(jobs: Sequence[Job], free: Counts) -> list[Schedule] | None:
+    """Hours of all jobs on what is free, or None when one of them would end after its date."""
+    schedules: dict[int, Schedule] = {}
+    for number, schedule in harvest_in_turn(jobs, free):
+        if not schedule.in_time:
+            return None
+        schedules[number] = schedule
+    return [schedules[number] for number in range(len(jobs))]
+
+
+def side_by_side(jobs: Sequence[Job], held: Counts) -> tuple[int, list[Schedule]]:
+    """GPUs that hold all runs as if each were alone, beside what serving holds. [count]"""
+    schedules = [alone(job) for job in jobs]
+    together = held.copy()
+    for schedule in schedules:
+        together[schedule.hours] += schedule.gpus
+    return int(together.max()), schedules
+
+
+def smallest_fleet(
+    jobs: Sequence[Job], held: Counts, *, gpu_multiple: int
+) -> tuple[int, list[Schedule]]:
+    """Fewest GPUs in whole instances that serve every hour and end each run by its date.
+
+    Side by side all runs end in time whatever serving does, so sharing never needs more GPUs than
+    that. Below it, the smallest fleet is found by bisection, down to where the work of the runs
+    alone does not fit.
+    """
+    gpu_count, schedules = side_by_side(jobs, held)
+    enough = -(-gpu_count // gpu_multiple)
+    too_few = min(enough, ceil(_least_gpu_count(jobs, held) / gpu_multiple)) - 1
+    schedules = harvest_in_time(jobs, enough * gpu_multiple - held) or schedules
+    while enough - too_few > 1:
+        middle = (enough + too_few) // 2
+        found = harvest_in_time(jobs, middle * gpu_multiple - held)
+        if found is None:
+            too_few = middle
+        else:
+            enough, schedules = middle, found
+    return enough * gpu_multiple, schedules
+
+
+def _least_gpu_count(jobs: Sequence[Job], held: Counts) -> float:
+    """GPUs without which the hours up to some date cannot hold what serving and runs need."""
+    least = float(held.max())
+    held_until = np.concatenate(([0], np.cumsum(held)))
+    for job in jobs:
+        urgent = [other for other in jobs if other.due <= job.due]
+        first = int(min(other.start for other in urgent))
+        work = sum(other.gpu_hours for other in urgent)
+        serving = float(held_until[int(job.due)] - held_until[first])
+        least = max(least, (work + serving) / (job.due - first) * (1 - FLOAT_NOISE))
+    return least
