@@ -3,7 +3,12 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import numpy as np
+from numpy.typing import NDArray
+
 from service.core.estimates import (
+    Infeasibility,
+    PoolSize,
     Range,
     ServingMemory,
     TrainingMemory,
@@ -44,8 +49,12 @@ class RunNeed:
 
     @property
     def finish(self) -> datetime:
-        """When the run ends on GPUs of its own."""
-        return self.start + timedelta(hours=self.wall_clock_hours.value)
+        """When the run ends on GPUs of its own; at the latest with the calendar."""
+        last = datetime.max.replace(tzinfo=self.start.tzinfo)
+        hours = self.wall_clock_hours.value
+        if hours >= (last - self.start) / timedelta(hours=1):
+            return last
+        return self.start + timedelta(hours=hours)
 
     @property
     def gpu_hours(self) -> float:
@@ -109,3 +118,55 @@ class RunSchedule:
     finish: datetime
     gpu_hours: float
     """GPU-hours that it holds, redo included."""
+
+
+@dataclass(frozen=True)
+class HeldGpus:
+    """GPUs held in each hour of the horizon; in an hour with a change, the most of it."""
+
+    training: NDArray[np.int64]
+    """By runs, whole instances included where the pool is theirs."""
+    serving: NDArray[np.int64]
+    """By services, their spare and whole instances included where the pool is theirs."""
+    allocated: NDArray[np.int64]
+    """By the pool."""
+
+
+@dataclass(frozen=True)
+class PoolUse:
+    """One pool over time."""
+
+    kind: PoolKind
+    gpu: Gpu
+    held_gpu_count: int
+    """Most GPUs that it must hold at once, before whole instances."""
+    needed_peak_gpu_count: int
+    """Most GPUs that its workloads need at once, without spare."""
+    hours: float
+    """Hours in which it is held."""
+    hour_uses: tuple[HourUse, ...]
+    """By month, workload and use; together they are all GPU-hours that it holds."""
+    services: tuple[ServiceReplicas, ...]
+    runs: tuple[RunSchedule, ...]
+    held: HeldGpus
+    preempted_gpu_count_per_day: float = 0.0
+
+
+@dataclass(frozen=True)
+class PoolsOutcome:
+    """All pools of a plan over time, or what they lack."""
+
+    pools: tuple[PoolSize, ...]
+    hour_uses: tuple[HourUse, ...]
+    """Ordered as lines are: by month, pool, workload and use."""
+    services: tuple[ServiceReplicas, ...]
+    """In the order of the request."""
+    runs: tuple[RunSchedule, ...]
+    """In the order of the request."""
+    training_gpu_counts: tuple[int, ...]
+    """Most GPUs that training holds at once, by month."""
+    serving_gpu_counts: tuple[int, ...]
+    """Most GPUs that serving holds at once, by month."""
+    peak_gpu_count: int
+    """Most GPUs that all pools hold at once."""
+    infeasibilities: tuple[Infeasibility, ...] = ()

@@ -1,0 +1,280 @@
+"""Pools over time: how many GPUs training and serving hold, month by month, and what they do."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from math import ceil
+from typing import TypeVar
+
+import numpy as np
+
+from service.core.errors import InvalidScenario
+from service.core.estimates import Infeasibility, PoolSize, Use
+from service.core.formulas.calendar import hours_in_month, month_index, month_of
+from service.core.formulas.demand import (
+    idle_gpu_hours,
+    mean_over_peak_fraction,
+    whole_instances_gpu_count,
+)
+from service.core.hardware import Gpu
+from service.core.hours.harvest import HOUR_NOISE
+from service.core.hours.service_demand import service_demand
+from service.core.hours.timeline import Counts, Timeline
+from service.core.planners.separate_pool import Served, plan_serving_pool, plan_training_pool
+from service.core.planners.shared_pool import plan_shared_pool
+from service.core.planners.workloads import PoolsOutcome, PoolUse, ReplicaCapacity, RunNeed
+from service.core.recorder import Recorder
+from service.core.scenarios.procurement import PoolKind
+from service.core.scenarios.scenario import Scenario
+
+Multiple = Callable[[PoolKind, Gpu], int]
+SiteOf = Callable[[PoolKind, Gpu], str | None]
+Workload = TypeVar("Workload")
+MAX_MONTH_COUNT = 120
+"""Longest horizon that a scenario may have."""
+
+
+def plan_pools(
+    scenario: Scenario,
+    runs: Sequence[RunNeed],
+    services: Sequence[ReplicaCapacity],
+    *,
+    recorder: Recorder,
+    gpu_multiple: Multiple,
+    site_of: SiteOf,
+) -> PoolsOutcome:
+    """Size every pool of a plan and say what its GPU-hours do.
+
+    Args:
+        scenario: The question; its horizon and pooling decide.
+        runs: What each training run needs on GPUs of its own.
+        services: What a replica of each service serves.
+        recorder: Takes the quantities of pools and services.
+        gpu_multiple: GPUs of the instance or node that a pool's GPU comes in.
+        site_of: Site of a pool's GPU, where it is owned.
+
+    Raises:
+        InvalidScenario: If a run starts outside the horizon, or a fleet size is given for several
+            kinds of GPU.
+    """
+    planning = _Planning(scenario, Timeline.of(scenario.horizon), recorder, gpu_multiple, site_of)
+    planning.check_starts(runs)
+    served, lacks = planning.served(services)
+    if scenario.pooling.kind == "separate":
+        pools, late = planning.separate(runs, served)
+    else:
+        pools, late = planning.shared(runs, served, scenario.pooling.fleet_gpu_count)
+    return planning.outcome(pools, (*lacks, *late))
+
+
+def _by_gpu(
+    workloads: Iterable[Workload], gpu_of: Callable[[Workload], Gpu]
+) -> dict[Gpu, list[Workload]]:
+    """Workloads of each GPU, in the order in which GPUs first appear."""
+    groups: dict[Gpu, list[Workload]] = {}
+    for workload in workloads:
+        groups.setdefault(gpu_of(workload), []).append(workload)
+    return groups
+
+
+@dataclass(frozen=True)
+class _Planning:
+    """What all steps of one plan's pools look up."""
+
+    scenario: Scenario
+    timeline: Timeline
+    recorder: Recorder
+    gpu_multiple: Multiple
+    site_of: SiteOf
+
+    def check_starts(self, runs: Iterable[RunNeed]) -> None:
+        """Refuse a run that starts where the plan has no hours."""
+        numbers = {run.name: number for number, run in enumerate(self.scenario.training_runs)}
+        for need in runs:
+            if not 0 <= self.timeline.hour_of(need.start) < self.timeline.hour_count:
+                raise InvalidScenario(
+                    f"{need.run.name!r} starts on {need.start.date()}, outside the horizon",
+                    pointer=f"/scenario/training_runs/{numbers[need.run.name]}/start_date",
+                )
+
+    def served(
+        self, services: Sequence[ReplicaCapacity]
+    ) -> tuple[list[Served], list[Infeasibility]]:
+        """Demand of each service, and services whose demand is beyond counting."""
+        numbers = {item.name: number for number, item in enumerate(self.scenario.serving_services)}
+        found: list[Served] = []
+        refused: list[Infeasibility] = []
+        for capacity in services:
+            name = capacity.service.name
+            demand = service_demand(
+                capacity.service,
+                units_per_s_per_replica=capacity.units_per_s_per_replica,
+                gpu_count_per_replica=capacity.gpu_count_per_replica,
+                timeline=self.timeline,
+                recorder=self.recorder.within(f"service:{name}"),
+                pointer=f"/scenario/serving_services/{numbers[name]}",
+            )
+            if isinstance(demand, Infeasibility):
+                refused.append(demand)
+            else:
+                found.append((capacity, demand))
+        return found, refused
+
+    def separate(
+        self, runs: Sequence[RunNeed], services: Sequence[Served]
+    ) -> tuple[list[PoolUse], list[Infeasibility]]:
+        """A pool for the runs and one for the services of each GPU."""
+        pools = [
+            plan_training_pool(
+                gpu,
+                needs,
+                gpu_multiple=self.gpu_multiple("training", gpu),
+                timeline=self.timeline,
+            )
+            for gpu, needs in _by_gpu(runs, lambda need: need.gpu).items()
+        ]
+        pools += [
+            plan_serving_pool(
+                gpu,
+                served,
+                gpu_multiple=self.gpu_multiple("serving", gpu),
+                timeline=self.timeline,
+            )
+            for gpu, served in _by_gpu(services, lambda item: item[0].gpu).items()
+        ]
+        return pools, [self._too_long(need) for need in runs if self._is_too_long(need)]
+
+    def shared(
+        self, runs: Sequence[RunNeed], services: Sequence[Served], fleet_gpu_count: int | None
+    ) -> tuple[list[PoolUse], list[Infeasibility]]:
+        """One pool for all workloads of each GPU; a given size is that of the only one."""
+        lacks: list[Infeasibility] = []
+        if fleet_gpu_count is None:
+            lacks = [self._too_long(need) for need in runs if self._is_too_long(need)]
+            runs = [need for need in runs if not self._is_too_long(need)]
+        needs = _by_gpu(runs, lambda need: need.gpu)
+        served = _by_gpu(services, lambda item: item[0].gpu)
+        gpus = list({**needs, **served})
+        if fleet_gpu_count is not None and len(gpus) > 1:
+            raise InvalidScenario(
+                f"the workloads stand on {len(gpus)} kinds of GPU, which share nothing: "
+                "one fleet size does not say how many there are of each",
+                pointer="/scenario/pooling/fleet_gpu_count",
+            )
+        pools: list[PoolUse] = []
+        for gpu in gpus:
+            pool, missing = plan_shared_pool(
+                gpu,
+                needs.get(gpu, []),
+                served.get(gpu, []),
+                fleet_gpu_count=fleet_gpu_count,
+                gpu_multiple=self.gpu_multiple("shared", gpu),
+                timeline=self.timeline,
+                recorder=self.recorder,
+            )
+            lacks += missing
+            pools += [] if pool is None else [pool]
+        return pools, lacks
+
+    def _is_too_long(self, need: RunNeed) -> bool:
+        hours = self.timeline.hour_of(need.start) + need.wall_clock_hours.value
+        return hours > self.timeline.hour_count + HOUR_NOISE
+
+    def _too_long(self, need: RunNeed) -> Infeasibility:
+        """A run that would still run when the horizon ends, and what would help."""
+        available = self.timeline.hour_count - self.timeline.hour_of(need.start)
+        copies = ceil(need.gpu_hours / available / need.gpus_per_copy)
+        fix = f"{copies * need.gpus_per_copy} GPUs at the same speed per GPU"
+        months = self._months_until(need)
+        if months is not None:
+            fix += f", or a horizon of {months} months"
+        return Infeasibility(
+            workload=need.run.name,
+            code="deadline",
+            limit="horizon",
+            needed=need.wall_clock_hours.value,
+            available=available,
+            unit="h",
+            nearest_fix=f"{fix}.",
+        )
+
+    def _months_until(self, need: RunNeed) -> int | None:
+        """Months of a horizon in which a run ends, where a horizon can be so long. [count]"""
+        hours = self.timeline.hour_of(need.start) + need.wall_clock_hours.value
+        first = month_index(self.timeline.months[0])
+        for count in range(1, MAX_MONTH_COUNT + 1):
+            hours -= hours_in_month(month_of(first + count - 1))
+            if hours <= 0:
+                return count
+        return None
+
+    def outcome(
+        self, pools: Sequence[PoolUse], infeasibilities: Sequence[Infeasibility]
+    ) -> PoolsOutcome:
+        """All pools together, in the order of the request."""
+        kinds = Counter(pool.kind for pool in pools)
+        uses = sorted(chain(*(pool.hour_uses for pool in pools)), key=lambda use: use.month)
+        runs = {item.need.run.name: item for pool in pools for item in pool.runs}
+        services = {item.capacity.service.name: item for pool in pools for item in pool.services}
+        return PoolsOutcome(
+            pools=tuple(self._size(pool, alone=kinds[pool.kind] == 1) for pool in pools),
+            hour_uses=tuple(uses),
+            services=tuple(
+                services[item.name]
+                for item in self.scenario.serving_services
+                if item.name in services
+            ),
+            runs=tuple(
+                runs[item.name] for item in self.scenario.training_runs if item.name in runs
+            ),
+            training_gpu_counts=self._most_by_month([pool.held.training for pool in pools]),
+            serving_gpu_counts=self._most_by_month([pool.held.serving for pool in pools]),
+            peak_gpu_count=max(self._most_by_month([pool.held.allocated for pool in pools])),
+            infeasibilities=tuple(infeasibilities),
+        )
+
+    def _most_by_month(self, held: Sequence[Counts]) -> tuple[int, ...]:
+        together = sum(held, start=np.zeros(self.timeline.hour_count, dtype=np.int64))
+        return tuple(self.timeline.by_month(together, np.maximum).tolist())
+
+    def _size(self, pool: PoolUse, *, alone: bool) -> PoolSize:
+        """Size and use of a pool, remembered under its name, and its GPU where there are more."""
+        name = pool.kind if alone else f"{pool.kind}:{pool.gpu.key}"
+        recorder = self.recorder.within(f"pool:{name}")
+        multiple = self.gpu_multiple(pool.kind, pool.gpu)
+        gpu_count = recorder.evaluate(
+            whole_instances_gpu_count,
+            gpu_count=pool.held_gpu_count,
+            gpu_count_per_instance=multiple,
+        )
+        hours: dict[Use, float] = {"used": 0.0, "redo": 0.0, "idle": 0.0}
+        for item in pool.hour_uses:
+            hours[item.use] += item.gpu_hours
+        allocated = sum(hours.values())
+        recorder.note("allocated_gpu_hours", allocated)
+        recorder.note("used_gpu_hours", hours["used"])
+        recorder.note("redo_gpu_hours", hours["redo"])
+        recorder.note("preempted_gpu_count_per_day", pool.preempted_gpu_count_per_day)
+        return PoolSize(
+            name=pool.kind,
+            gpu=pool.gpu.key,
+            site=self.site_of(pool.kind, pool.gpu),
+            gpu_count=gpu_count,
+            node_count=gpu_count // multiple,
+            allocated_gpu_hours=allocated,
+            used_gpu_hours=hours["used"],
+            idle_gpu_hours=recorder.evaluate(
+                idle_gpu_hours,
+                allocated_gpu_hours=allocated,
+                used_gpu_hours=hours["used"],
+                redo_gpu_hours=hours["redo"],
+            ),
+            mean_over_peak_fraction=recorder.evaluate(
+                mean_over_peak_fraction,
+                needed_gpu_hours=hours["used"] + hours["redo"],
+                peak_gpu_count=pool.needed_peak_gpu_count,
+                hours=pool.hours,
+            ),
+            preempted_gpu_count_per_day=pool.preempted_gpu_count_per_day,
+        )

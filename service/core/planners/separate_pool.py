@@ -1,0 +1,236 @@
+"""Pools that one kind of work has to itself: of runs while they run, of services all the time."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import partial
+from math import ceil, inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.core.estimates import Use, WorkloadKind
+from service.core.formulas.demand import whole_instances_gpu_count
+from service.core.hardware import Gpu
+from service.core.hours.service_demand import ServiceDemand
+from service.core.hours.timeline import Amounts, Counts, Timeline
+from service.core.planners.workloads import (
+    HeldGpus,
+    HourUse,
+    PoolUse,
+    ReplicaCapacity,
+    RunNeed,
+    RunSchedule,
+    ServiceReplicas,
+)
+from service.core.pricing import split_by_largest_remainder
+from service.core.scenarios.procurement import PoolKind
+
+Served = tuple[ReplicaCapacity, ServiceDemand]
+
+
+@dataclass(frozen=True)
+class PoolMonth:
+    """Writes down what the hours of one pool did in one month."""
+
+    pool: PoolKind
+    gpu: Gpu
+    timeline: Timeline
+    month: int
+
+    def use(
+        self,
+        kind: WorkloadKind,
+        workload: str | None,
+        use: Use,
+        *,
+        gpu_hours: float,
+        gpu_count: int,
+        first: float = 0.0,
+        last: float = inf,
+    ) -> HourUse:
+        """GPU-hours of one use between two hours of the horizon, where they lie in the month."""
+        start, end = self.timeline.charge_period(self.month, first, last)
+        return HourUse(
+            month=self.timeline.months[self.month],
+            start=start,
+            end=end,
+            pool=self.pool,
+            gpu=self.gpu,
+            workload_kind=kind,
+            workload=workload,
+            use=use,
+            gpu_hours=float(gpu_hours),
+            gpu_count=int(gpu_count),
+        )
+
+
+def replicas_of(served: Served, *, gpu_count: int) -> ServiceReplicas:
+    """A service at its busiest, on so many GPUs."""
+    capacity, demand = served
+    return ServiceReplicas(
+        capacity=capacity,
+        needed_replica_count_peak=int(demand.needed.max()),
+        held_replica_count=int(demand.held.max()),
+        gpu_count=gpu_count,
+        units_served=demand.units_served,
+    )
+
+
+def whole_shares(gpu_count: int, weights: Sequence[int]) -> list[int]:
+    """Split whole GPUs in proportion to weights, by largest remainder. [count]"""
+    shares = split_by_largest_remainder(
+        Decimal(gpu_count), [Decimal(weight) for weight in weights], step=Decimal(1)
+    )
+    return [int(share) for share in shares]
+
+
+def plan_serving_pool(
+    gpu: Gpu, services: Sequence[Served], *, gpu_multiple: int, timeline: Timeline
+) -> PoolUse:
+    """Hold the serving GPUs of the busiest month from the first month of service to the last.
+
+    Each service holds the spare of its own peak, so the pool is the sum of what they hold. GPUs
+    that whole instances add are idle in the name of the services, in proportion to what they hold.
+    """
+    demands = [demand for _, demand in services]
+    held = np.array([demand.monthly(demand.held) for demand in demands])
+    held_count = int(held.sum(axis=0).max())
+    size = whole_instances_gpu_count(gpu_count=held_count, gpu_count_per_instance=gpu_multiple)
+    months = range(min(d.first for d in demands), max(d.stop for d in demands))
+    hours = slice(timeline.edges[months.start], timeline.edges[months.stop])
+    by_hour = np.zeros(timeline.hour_count, dtype=np.int64)
+    by_hour[hours] = size
+    own = len(services) == 1
+    return PoolUse(
+        kind="serving",
+        gpu=gpu,
+        held_gpu_count=held_count,
+        needed_peak_gpu_count=_needed_peak(demands),
+        hours=float(hours.stop - hours.start),
+        hour_uses=tuple(_serving_uses(gpu, demands, held, months, size)),
+        services=tuple(
+            replicas_of(served, gpu_count=size if own else int(most))
+            for served, most in zip(services, held.max(axis=1), strict=True)
+        ),
+        runs=(),
+        held=HeldGpus(np.zeros_like(by_hour), by_hour, by_hour),
+    )
+
+
+def _needed_peak(demands: Sequence[ServiceDemand]) -> int:
+    if len(demands) == 1:
+        return int(demands[0].monthly(demands[0].needed).max())
+    total: Counts = np.sum([demand.hourly(demand.needed) for demand in demands], axis=0)
+    return int(total.max())
+
+
+def _serving_uses(
+    gpu: Gpu, demands: Sequence[ServiceDemand], held: Counts, months: range, size: int
+) -> Iterator[HourUse]:
+    timeline = demands[0].timeline
+    used = [demand.used_gpu_hours() for demand in demands]
+    most = [demand.monthly(demand.needed) for demand in demands]
+    least = [demand.monthly(demand.needed, np.minimum) for demand in demands]
+    shares: dict[tuple[int, ...], list[int]] = {}
+    for month in months:
+        here = PoolMonth("serving", gpu, timeline, month)
+        hours = float(timeline.month_hours[month])
+        weights = tuple(held[:, month].tolist())
+        if not any(weights):
+            yield here.use("serving", None, "idle", gpu_hours=size * hours, gpu_count=size)
+            continue
+        if weights not in shares:
+            shares[weights] = whole_shares(size, weights)
+        for index, share in enumerate(shares[weights]):
+            if not weights[index]:
+                continue
+            name, busy = demands[index].service.name, used[index][month]
+            idle, idle_most = share * hours - busy, share - least[index][month]
+            yield here.use("serving", name, "used", gpu_hours=busy, gpu_count=most[index][month])
+            if idle > 0:
+                yield here.use("serving", name, "idle", gpu_hours=idle, gpu_count=idle_most)
+
+
+@dataclass(frozen=True)
+class _Stretches:
+    """The horizon cut wherever a month begins or a run starts or ends."""
+
+    hours: Amounts
+    month: Counts
+    running: NDArray[np.bool_]
+    """Whether each run runs, one row for each run."""
+    held: Counts
+    """GPUs held, in whole instances."""
+
+
+def plan_training_pool(
+    gpu: Gpu, needs: Sequence[RunNeed], *, gpu_multiple: int, timeline: Timeline
+) -> PoolUse:
+    """Hold the GPUs of the runs while they run, in whole instances of all that run at once.
+
+    GPUs that whole instances add are idle in the name of the runs, in proportion to their GPUs.
+    """
+    starts = np.array([timeline.hour_of(need.start) for need in needs])
+    lengths = np.array([need.wall_clock_hours.value for need in needs])
+    ends = np.minimum(starts + lengths, timeline.hour_count)
+    cuts = np.unique(np.concatenate((timeline.edges, starts, ends)))
+    running = (starts[:, None] <= cuts[:-1]) & (cuts[1:] <= ends[:, None])
+    needed: Counts = np.array([need.gpu_count for need in needs], dtype=np.int64) @ running
+    held = whole_instances_gpu_count(gpu_count=needed, gpu_count_per_instance=gpu_multiple)
+    by_hour = np.zeros(timeline.hour_count, dtype=np.int64)
+    for first, last, count in zip(cuts[:-1], cuts[1:], held, strict=True):
+        hours = slice(int(first), ceil(last))
+        by_hour[hours] = np.maximum(by_hour[hours], count)
+    month = np.searchsorted(timeline.edges, cuts[:-1], side="right") - 1
+    stretches = _Stretches(np.diff(cuts), month, running, held)
+    return PoolUse(
+        kind="training",
+        gpu=gpu,
+        held_gpu_count=int(needed.max()),
+        needed_peak_gpu_count=int(needed.max()),
+        hours=float(stretches.hours[needed > 0].sum()),
+        hour_uses=tuple(_training_uses(gpu, needs, timeline, stretches)),
+        services=(),
+        runs=tuple(
+            RunSchedule(need, timeline.moment(end), need.gpu_count * (end - start))
+            for need, start, end in zip(needs, starts.tolist(), ends.tolist(), strict=True)
+        ),
+        held=HeldGpus(by_hour, np.zeros_like(by_hour), by_hour),
+    )
+
+
+def _training_uses(
+    gpu: Gpu, needs: Sequence[RunNeed], timeline: Timeline, stretches: _Stretches
+) -> Iterator[HourUse]:
+    idle = _idle_gpus(needs, stretches)
+    for month in range(len(timeline.months)):
+        here, inside = PoolMonth("training", gpu, timeline, month), stretches.month == month
+        for index, need in enumerate(needs):
+            hours = stretches.hours * (stretches.running[index] & inside)
+            if not hours.any():
+                continue
+            first = timeline.hour_of(need.start)
+            charged = partial(
+                here.use,
+                "training",
+                need.run.name,
+                first=first,
+                last=first + need.wall_clock_hours.value,
+            )
+            used = need.gpu_count * float(hours.sum())
+            yield charged("used", gpu_hours=used, gpu_count=need.gpu_count)
+            spare = idle[index] * (hours > 0)
+            if spare.any():
+                yield charged("idle", gpu_hours=float(hours @ spare), gpu_count=int(spare.max()))
+
+
+def _idle_gpus(needs: Sequence[RunNeed], stretches: _Stretches) -> Counts:
+    """GPUs that whole instances add in each stretch, shared out among the runs of it."""
+    idle = np.zeros(stretches.running.shape, dtype=np.int64)
+    for stretch, held in enumerate(stretches.held.tolist()):
+        running = stretches.running[:, stretch].tolist()
+        weights = [need.gpu_count * runs for need, runs in zip(needs, running, strict=True)]
+        if held > sum(weights):
+            idle[:, stretch] = whole_shares(held - sum(weights), weights)
+    return idle

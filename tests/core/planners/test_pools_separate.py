@@ -1,0 +1,369 @@
+"""Pools apart: the published example to the last digit, and the rules of rounding and holding."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from service.core.errors import InvalidScenario
+from service.core.estimates import Range
+from tests.pool_builders import gpu, need, pools, recorder, run, service
+
+HEADROOM = {"target_utilization_fraction": 0.8, "spare_fraction": 0.10}
+FULL = {"target_utilization_fraction": 1.0, "spare_fraction": 0.0}
+
+
+@pytest.fixture(scope="module")
+def example():
+    """The published example: 512 GPUs train for 597,967.252881 GPU-hours, beside one service."""
+    trained = need(
+        run("pretrain-70b", gpu_count=512), gpu_count=512, hours=597967.252881 / 512, copy=32
+    )
+    served = service(demand_profile="consumer_evening", headroom=HEADROOM)
+    return pools([trained], [served])
+
+
+def test_the_example_sizes_its_pools(example):
+    # ⌈40/(4 · 0.8)⌉ = 13 replicas needed, ⌈13 · 1.1⌉ = 15 held = 60 GPUs = 8 instances of 8.
+    (replicas,) = example.services
+    assert (replicas.needed_replica_count_peak, replicas.held_replica_count) == (13, 15)
+    assert replicas.gpu_count == 64
+    assert [(pool.name, pool.gpu_count, pool.node_count) for pool in example.pools] == [
+        ("training", 512, 64),
+        ("serving", 64, 8),
+    ]
+    assert example.peak_gpu_count == 576
+    assert example.training_gpu_counts == (512, 512, *[0] * 10)
+    assert example.serving_gpu_counts == (64,) * 12
+
+
+def test_the_example_uses_its_hours(example):
+    # Replicas by hour: ⌈12.5 · factor⌉ sums to 179 a day, · 4 = 716 GPU-hours, · 365 = 261,340.
+    training, serving = example.pools
+    assert training.allocated_gpu_hours == pytest.approx(597967.252881, abs=1e-6)
+    assert training.used_gpu_hours == pytest.approx(597967.252881, abs=1e-6)
+    assert (training.idle_gpu_hours, training.mean_over_peak_fraction) == (0, pytest.approx(1.0))
+    assert serving.allocated_gpu_hours == 64 * 8760
+    assert serving.used_gpu_hours == 261340
+    assert serving.idle_gpu_hours == 299300
+    assert serving.mean_over_peak_fraction == pytest.approx(179 / (13 * 24))
+    assert serving.preempted_gpu_count_per_day == 0
+
+
+def test_the_example_serves_its_units(example):
+    # The factors of 8 hours each sum to 2.64 + 4.33 + 6.47 = 13.44, a mean of 0.56.
+    assert example.services[0].units_served == pytest.approx(13.44 * 3600 * 40 * 365)
+
+
+def test_the_example_has_its_lines_in_order(example):
+    lines = [(u.month, u.pool, u.workload, u.use, u.gpu_hours) for u in example.hour_uses]
+    assert len(lines) == 26
+    assert lines[:3] == [
+        ("2027-01", "training", "pretrain-70b", "used", 380928),
+        ("2027-01", "serving", "assistant", "used", 22196),
+        ("2027-01", "serving", "assistant", "idle", 25420),
+    ]
+    assert lines[3][:4] == ("2027-02", "training", "pretrain-70b", "used")
+    assert lines[3][4] == pytest.approx(217039.252881, abs=1e-6)
+    assert [line[:4] for line in lines[6:8]] == [
+        ("2027-03", "serving", "assistant", "used"),
+        ("2027-03", "serving", "assistant", "idle"),
+    ]
+
+
+def test_a_charge_ends_with_its_run_and_otherwise_with_its_month(example):
+    january, serving, _, february = example.hour_uses[:4]
+    assert (january.start, january.end) == (
+        datetime(2027, 1, 1, tzinfo=UTC),
+        datetime(2027, 2, 1, tzinfo=UTC),
+    )
+    assert (serving.start, serving.end) == (january.start, january.end)
+    assert february.end == example.runs[0].finish
+    assert february.end.date().isoformat() == "2027-02-18"
+
+
+def test_quantities_are_kept_under_their_scopes():
+    notes = recorder()
+    served = service(demand_profile="consumer_evening", headroom=HEADROOM)
+    pools([], [served], into=notes, speed=Range(value=4.0, low=3.0, high=5.0))
+    kept = {(q.scope, q.name): q for q in notes.quantities()}
+    # ⌈40/(5 · 0.8)⌉ = 10 and ⌈40/(3 · 0.8)⌉ = 17; held ⌈11⌉ = 11 and ⌈18.7⌉ = 19.
+    needed = kept["service:assistant", "needed_replica_count_peak"]
+    assert (needed.low, needed.value, needed.high) == (10, 13, 17)
+    held = kept["service:assistant", "held_replica_count"]
+    assert (held.low, held.value, held.high) == (11, 15, 19)
+    assert {name: kept["pool:serving", name].value for name in POOL_QUANTITIES} == {
+        "pool_gpu_count": 64,
+        "allocated_gpu_hours": 560640,
+        "used_gpu_hours": 261340,
+        "idle_gpu_hours": 299300,
+        "redo_gpu_hours": 0,
+        "preempted_gpu_count_per_day": 0,
+        "mean_over_peak_fraction": pytest.approx(179 / (13 * 24)),
+    }
+
+
+POOL_QUANTITIES = (
+    "pool_gpu_count",
+    "allocated_gpu_hours",
+    "used_gpu_hours",
+    "idle_gpu_hours",
+    "redo_gpu_hours",
+    "preempted_gpu_count_per_day",
+    "mean_over_peak_fraction",
+)
+
+
+def held_and_needed(**headroom):
+    """Replicas of a load of 100 on replicas of 10."""
+    notes = recorder()
+    outcome = pools([], [service(peak=100, capacity=10, headroom=headroom)], into=notes)
+    (replicas,) = outcome.services
+    used = {item.name: item.value for item in notes.assumptions()}
+    return replicas.needed_replica_count_peak, replicas.held_replica_count, used
+
+
+def test_without_a_word_on_headroom_a_tenth_is_spare_and_replicas_are_planned_full():
+    # ⌈100/10⌉ = 10, ⌈10 · 1.1⌉ = 11
+    assert held_and_needed() == (
+        10,
+        11,
+        {"spare_fraction": 0.10, "target_utilization_fraction.with_spare": 1.0},
+    )
+
+
+def test_without_a_spare_replicas_are_planned_to_four_fifths():
+    # ⌈100/(10 · 0.8)⌉ = 13, all held
+    assert held_and_needed(spare_fraction=0.0) == (
+        13,
+        13,
+        {"target_utilization_fraction.without_spare": 0.8},
+    )
+
+
+def test_a_spare_count_comes_on_top_of_the_fraction():
+    # 10 needed; ⌈10 · 1.25⌉ + 2 = 15
+    assert held_and_needed(spare_fraction=0.25, spare_replica_count=2)[:2] == (10, 15)
+    assert held_and_needed(spare_fraction=0.0, spare_replica_count=1)[:2] == (10, 11)
+
+
+def test_an_hour_without_load_needs_the_minimum():
+    quiet = (1.0,) + (0.0,) * 23
+    served = service(
+        peak=10, capacity=1, gpus=1, demand_profile=quiet, headroom={"minimum_replica_count": 2}
+    )
+    (pool,) = pools([], [served], months=1).pools
+    # 10 for one hour, 2 for 23, 31 days.
+    assert pool.used_gpu_hours == (10 + 23 * 2) * 31
+
+
+def test_daily_tokens_become_a_peak_by_the_mean_of_the_profile():
+    # 86,400 · 100 tokens a day, 100 a unit: 86,400 units; half the hours at half load: mean 0.75,
+    # so the peak is 1/0.75 = 4/3 units/s: 14 replicas of 0.1 and 7 in quiet hours.
+    served = service(
+        capacity=0.1,
+        gpus=1,
+        load={"kind": "daily_tokens", "tokens_per_day": 8.64e6},
+        input_tokens_mean=60,
+        output_tokens_mean=40,
+        demand_profile=(1.0,) * 12 + (0.5,) * 12,
+        headroom=FULL,
+    )
+    outcome = pools([], [served], months=1)
+    assert outcome.services[0].needed_replica_count_peak == 14
+    assert outcome.pools[0].used_gpu_hours == (12 * 14 + 12 * 7) * 31
+    assert outcome.services[0].units_served == pytest.approx(86400 * 31)
+
+
+@pytest.mark.parametrize(
+    ("month", "hours_at_peak"),
+    [
+        ("2027-03", 30),  # 28 March jumps from 2 h to 3 h: 31 days less one
+        ("2027-10", 32),  # 31 October has 2 h twice
+        ("2027-05", 31),
+    ],
+)
+def test_clock_changes_skip_and_repeat_local_hours(month, hours_at_peak):
+    at_two = tuple(float(hour == 2) for hour in range(24))
+    served = service(
+        peak=5, capacity=1, gpus=1, demand_profile=at_two, time_zone="Europe/Berlin", headroom=FULL
+    )
+    (pool,) = pools([], [served], start=month, months=1).pools
+    hours = pool.allocated_gpu_hours / pool.gpu_count
+    assert pool.used_gpu_hours == 5 * hours_at_peak + 1 * (hours - hours_at_peak)
+
+
+def test_a_week_begins_on_monday_at_midnight_local_time():
+    mondays = (1.0,) * 24 + (0.0,) * 144
+    served = service(
+        peak=3, capacity=1, gpus=1, demand_profile=mondays, time_zone="Asia/Tokyo", headroom=FULL
+    )
+    (pool,) = pools([], [served], start="2027-02", months=1).pools
+    # February 2027 begins on a Monday. Tokyo's Mondays begin on Sunday 15 h UTC: 9 hours of the
+    # first lie in January, and 9 of 1 March in February, so there are four Mondays of 24 hours.
+    assert pool.used_gpu_hours == 3 * 96 + 1 * (28 * 24 - 96)
+
+
+def test_the_serving_pool_has_the_size_of_its_busiest_month_throughout():
+    # 8, 16, 32 units/s: 8, 16, 32 GPUs needed; the pool holds 32 in every month.
+    served = service(peak=8, capacity=1, gpus=1, growth_per_month_fraction=1.0, headroom=FULL)
+    outcome = pools([], [served], months=3)
+    assert outcome.serving_gpu_counts == (32, 32, 32)
+    assert [(u.use, u.gpu_hours, u.gpu_count) for u in outcome.hour_uses] == [
+        ("used", 8 * 744, 8),
+        ("idle", 24 * 744, 24),
+        ("used", 16 * 672, 16),
+        ("idle", 16 * 672, 16),
+        ("used", 32 * 744, 32),
+    ]
+    # Need 8, 16, 32 GPUs for 744, 672, 744 hours over a peak of 32.
+    mean = (8 * 744 + 16 * 672 + 32 * 744) / 2160
+    assert outcome.pools[0].mean_over_peak_fraction == pytest.approx(mean / 32)
+
+
+def test_growth_counts_from_the_first_month_of_the_service():
+    served = service(
+        peak=8,
+        capacity=1,
+        gpus=1,
+        growth_per_month_fraction=1.0,
+        headroom=FULL,
+        first_month="2027-02",
+        last_month="2027-03",
+    )
+    outcome = pools([], [served], months=4)
+    assert outcome.serving_gpu_counts == (0, 16, 16, 0)
+    assert [u.gpu_hours for u in outcome.hour_uses if u.use == "used"] == [8 * 672, 16 * 744]
+
+
+def test_services_of_one_gpu_share_whole_instances_and_their_idle_adds_up():
+    # 5 + 6 = 11 GPUs are 2 instances of 8, not 1 + 1 = 2 of each its own; of 16 the shares by
+    # largest remainder are 16 · 5/11 = 7.27 and 16 · 6/11 = 8.73: 7 and 9.
+    services = [
+        service("a", peak=5, capacity=1, gpus=1, headroom=FULL),
+        service("b", peak=6, capacity=1, gpus=1, headroom=FULL),
+    ]
+    outcome = pools([], services, months=1)
+    assert [(u.workload, u.use, u.gpu_hours) for u in outcome.hour_uses] == [
+        ("a", "used", 5 * 744),
+        ("a", "idle", 2 * 744),
+        ("b", "used", 6 * 744),
+        ("b", "idle", 3 * 744),
+    ]
+    assert [item.gpu_count for item in outcome.services] == [5, 6]
+    assert outcome.pools[0].gpu_count == 16
+
+
+def test_a_pool_is_kept_between_services_in_nobodys_name():
+    early = service("early", peak=8, capacity=1, gpus=1, headroom=FULL, last_month="2027-01")
+    late = service("late", peak=4, capacity=1, gpus=1, headroom=FULL, first_month="2027-03")
+    outcome = pools([], [early, late], months=3)
+    assert [(u.month, u.workload, u.use, u.gpu_hours) for u in outcome.hour_uses] == [
+        ("2027-01", "early", "used", 8 * 744),
+        ("2027-02", None, "idle", 8 * 672),
+        ("2027-03", "late", "used", 4 * 744),
+        ("2027-03", "late", "idle", 4 * 744),
+    ]
+
+
+def test_a_run_pays_for_whole_instances():
+    # 100 GPUs are 13 instances of 8 = 104.
+    outcome = pools([need(run(gpu_count=100), gpu_count=100, hours=10)], months=1)
+    assert [(u.use, u.gpu_hours, u.gpu_count) for u in outcome.hour_uses] == [
+        ("used", 1000, 100),
+        ("idle", 40, 4),
+    ]
+    assert outcome.pools[0].gpu_count == 104
+
+
+def test_runs_at_the_same_time_fill_instances_together():
+    # 100 + 100 = 200 = 25 instances for 10 hours, then 100 = 104 for 10 more.
+    short = need(run("short", gpu_count=100), gpu_count=100, hours=10)
+    long = need(run("long", gpu_count=100), gpu_count=100, hours=20)
+    outcome = pools([short, long], months=1)
+    (pool,) = outcome.pools
+    assert (pool.gpu_count, pool.allocated_gpu_hours) == (200, 200 * 10 + 104 * 10)
+    assert [(u.workload, u.use, u.gpu_hours) for u in outcome.hour_uses] == [
+        ("short", "used", 1000),
+        ("long", "used", 2000),
+        ("long", "idle", 40),
+    ]
+    # 200 needed for 10 hours and 100 for 10, over a peak of 200.
+    assert pool.mean_over_peak_fraction == pytest.approx(0.75)
+
+
+def test_runs_one_after_the_other_need_the_larger_only():
+    first = need(run("first", gpu_count=64), gpu_count=64, hours=100)
+    second = need(run("second", gpu_count=32, start="2027-02-01"), gpu_count=32, hours=100)
+    outcome = pools([first, second], months=2)
+    assert outcome.pools[0].gpu_count == outcome.peak_gpu_count == 64
+    assert outcome.training_gpu_counts == (64, 32)
+
+
+def test_each_kind_of_gpu_has_pools_of_its_own():
+    notes = recorder()
+    other = gpu("a100")
+    outcome = pools(
+        [
+            need(run("here", gpu_count=8), gpu_count=8, hours=10),
+            need(run("there", gpu_count=16), gpu_count=16, hours=10, on=other),
+        ],
+        [service(peak=8, capacity=1, gpus=1, headroom=FULL)],
+        months=1,
+        into=notes,
+    )
+    assert [(pool.name, pool.gpu, pool.gpu_count) for pool in outcome.pools] == [
+        ("training", "h100", 8),
+        ("training", "a100", 16),
+        ("serving", "h100", 8),
+    ]
+    assert outcome.peak_gpu_count == 32
+    scopes = {quantity.scope for quantity in notes.quantities()}
+    assert scopes >= {"pool:training:h100", "pool:training:a100", "pool:serving"}
+
+
+def test_a_run_that_would_outlive_the_horizon_is_refused_with_what_would_do():
+    # From 16 January 16 days = 384 h remain of 500. 64 · 500 / 384 = 83.3 GPUs: 3 copies of 32.
+    trained = need(run(gpu_count=64, start="2027-01-16"), gpu_count=64, hours=500, copy=32)
+    outcome = pools([trained], months=1)
+    (lack,) = outcome.infeasibilities
+    assert (lack.code, lack.workload, lack.limit) == ("deadline", "pretrain", "horizon")
+    assert (lack.needed, lack.available, lack.unit) == (500, 384, "h")
+    assert lack.nearest_fix == "96 GPUs at the same speed per GPU, or a horizon of 2 months."
+
+
+def test_a_run_that_no_horizon_holds_is_refused_too():
+    trained = need(run(gpu_count=64), gpu_count=64, hours=1e12, copy=32)
+    (lack,) = pools([trained], months=1).infeasibilities
+    assert lack.needed == 1e12
+    assert "horizon" not in lack.nearest_fix
+    assert trained.finish.year == 9999
+
+
+@pytest.mark.parametrize("day", ["2026-12-31", "2027-02-01"])
+def test_a_run_cannot_start_outside_the_horizon(day):
+    trained = need(run(gpu_count=8, start=day), gpu_count=8, hours=10)
+    with pytest.raises(InvalidScenario) as refused:
+        pools([trained], months=1)
+    assert refused.value.pointer == "/scenario/training_runs/0/start_date"
+
+
+def test_a_load_beyond_counting_is_refused_and_the_rest_is_planned():
+    huge = service("huge", peak=1e12, capacity=1e-20)
+    outcome = pools([], [service(), huge], months=1)
+    (lack,) = outcome.infeasibilities
+    assert (lack.code, lack.workload, lack.available) == ("fleet", "huge", 10**9)
+    assert [item.capacity.service.name for item in outcome.services] == ["assistant"]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"spare_fraction": -0.5},
+        {"target_utilization_fraction.with_spare": 0.0},
+        {"target_utilization_fraction.with_spare": 1.5},
+    ],
+)
+def test_an_override_that_makes_no_sense_is_refused(overrides):
+    with pytest.raises(InvalidScenario) as refused:
+        pools([], [service()], into=recorder(**overrides))
+    assert refused.value.pointer.startswith("/scenario/assumption_overrides")
