@@ -96,6 +96,7 @@ def _add_catalog(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     publish = _add(
         nested, "publish", _publish_catalog, "make a release of DATABASE_URL, unless it has one"
     )
+    publish.add_argument("--notes", default="", help="what changed since the release before")
     schema = _add(nested, "schema", _write_catalog_schema, "write the schemas for editors")
     for parser in (check, publish, schema):
         parser.add_argument(
@@ -189,7 +190,9 @@ def _publish_catalog(arguments: argparse.Namespace) -> int:
 
     url = _catalog_database()
     try:
-        publication = publish_folder(url, arguments.folder, now=datetime.now(UTC))
+        publication = publish_folder(
+            url, arguments.folder, now=datetime.now(UTC), notes=arguments.notes
+        )
     except InvalidCatalog as error:
         raise CommandError(f"the catalog is not published:\n{error}") from error
     print(f"gpuplan: {publication}")

@@ -80,6 +80,16 @@ def prices_name_known_gpus(folder: CatalogFolder) -> Iterator[Finding]:
             yield purchase.finding(f"unknown gpu {purchase.entry.gpu!r}", "gpu")
 
 
+def price_keys_are_unique(folder: CatalogFolder) -> Iterator[Finding]:
+    """No two prices share a key, which is made of plain letters of their names."""
+    seen: dict[str, Finding] = {}
+    for each in priced_rows(folder):
+        here = each.finding("")
+        first = seen.setdefault(each.price.key, here)
+        if first is not here:
+            yield each.finding(f"key {each.price.key!r} is that of {first.file}:{first.line}")
+
+
 def dates_run_forward(folder: CatalogFolder) -> Iterator[Finding]:
     """A price ends on or after the day on which it begins."""
     for each in priced_rows(folder):
@@ -206,6 +216,7 @@ def prices_per_gpu_are_not_those_of_instances(folder: CatalogFolder) -> Iterator
 
 PRICE_CHECKS: tuple[PriceCheck, ...] = (
     prices_name_known_gpus,
+    price_keys_are_unique,
     dates_run_forward,
     rental_dates_do_not_overlap,
     purchase_dates_do_not_overlap,

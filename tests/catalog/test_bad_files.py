@@ -91,6 +91,7 @@ REASONS = {
     "rental_ends_before_it_begins": "ends before it begins",
     "rental_unknown_gpu": "unknown gpu 'part-90gb'",
     "rental_unknown_instance": "instance 'ten' is not in the file's list",
+    "rental_key_taken": "is that of prices/rental/bad.yaml:11",
     "rental_wrong_unit": "String should match pattern",
     "purchase_range_not_ordered": "low <= typical <= high does not hold",
     "purchase_dates_overlap": "an earlier entry holds too",

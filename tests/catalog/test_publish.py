@@ -87,6 +87,12 @@ async def test_the_same_content_is_published_once(engine):
     assert again.release == first.release
 
 
+async def test_a_release_says_what_changed(engine):
+    async with team_session(engine, "") as session:
+        await publish(session, content(gpu("a")), now=NOVEMBER, notes="The first part.")
+        assert (await repository.find_release(session, "latest")).notes == "The first part."
+
+
 async def test_publishers_wait_for_one_another(engine):
     results = await asyncio.gather(*(published(engine, content(gpu("a"))) for _ in range(4)))
     assert sorted(result.is_new for result in results) == [False, False, False, True]
@@ -204,7 +210,7 @@ def test_the_stored_catalog_is_the_one_in_the_files(database):
 
 def test_the_command_publishes_once_and_says_so(database, monkeypatch, capsys):
     monkeypatch.setenv("DATABASE_URL", database.service_url)
-    assert main(["catalog", "publish"]) == 0
+    assert main(["catalog", "publish", "--notes", "First prices."]) == 0
     assert "gpuplan: published catalog release 20" in capsys.readouterr().out
     assert main(["catalog", "publish"]) == 0
     assert "gpuplan: unchanged: this is catalog release 20" in capsys.readouterr().out
