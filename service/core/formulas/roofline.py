@@ -1,0 +1,114 @@
+"""How fast a kernel can run: compute, memory and fixed time, and the experts that it reads."""
+
+from typing import Any
+
+import numpy as np
+
+from service.core.registry import quantity
+
+ROOFLINE = "Williams, Waterman, Patterson, Roofline, CACM 52(4), 2009, figure 1"
+
+
+@quantity(
+    "ridge_flop_per_byte",
+    unit="FLOP/B",
+    per="gpu",
+    formula="dense peak / memory bandwidth",
+    sources=(ROOFLINE,),
+)
+def ridge_flop_per_byte(*, peak_flop_per_s: Any, bandwidth_bytes_per_s: Any) -> Any:
+    """Intensity above which a kernel is bound by compute. [FLOP/B]
+
+    Examples:
+        H100 SXM in bf16:
+
+        >>> round(ridge_flop_per_byte(peak_flop_per_s=989e12, bandwidth_bytes_per_s=3.35e12), 4)
+        295.2239
+    """
+    return peak_flop_per_s / bandwidth_bytes_per_s
+
+
+def attainable_flop_per_s(
+    *, intensity_flop_per_byte: Any, peak_flop_per_s: Any, bandwidth_bytes_per_s: Any
+) -> Any:
+    """Rate that a kernel of this intensity can reach at best. [FLOP/s]
+
+    min(peak, intensity · bandwidth).
+
+    References:
+        Williams, Waterman, Patterson, Roofline, CACM 52(4), 2009, figure 1.
+
+    Examples:
+        >>> float(attainable_flop_per_s(intensity_flop_per_byte=15, peak_flop_per_s=989e12,
+        ...                             bandwidth_bytes_per_s=3.35e12)) / 1e12
+        50.25
+    """
+    return np.minimum(peak_flop_per_s, intensity_flop_per_byte * bandwidth_bytes_per_s)
+
+
+def roofline_bound(*, intensity_flop_per_byte: Any, ridge_flop_per_byte: Any) -> Any:
+    """What limits a kernel of this intensity: "memory" below the ridge, else "compute".
+
+    References:
+        Williams, Waterman, Patterson, Roofline, CACM 52(4), 2009, figure 1.
+
+    Examples:
+        >>> str(roofline_bound(intensity_flop_per_byte=15, ridge_flop_per_byte=295.2))
+        'memory'
+    """
+    memory = np.asarray(intensity_flop_per_byte) < ridge_flop_per_byte
+    return np.where(memory, "memory", "compute")
+
+
+def kernel_time_s(
+    *,
+    flops: Any,
+    moved_bytes: Any,
+    peak_flop_per_s: Any,
+    bandwidth_bytes_per_s: Any,
+    compute_fraction: Any,
+    bandwidth_fraction: Any,
+    overlap_exponent: Any,
+    fixed_s: Any,
+) -> Any:
+    """Time of kernels that share one ratio of work to bytes. [s]
+
+    t0 + ((F/(e_f·peak))^p + (B/(e_b·bandwidth))^p)^(1/p): a roofline whose corner is rounded. p
+    says how well compute and memory overlap: 1 adds the two times, infinity takes the larger.
+    Kernels with the same F/B may be added up before the call, since the root is homogeneous.
+
+    References:
+        Williams, Waterman, Patterson, Roofline, CACM 52(4), 2009, for the two limits; the rounded
+        corner is a p-norm fitted to kernel timings.
+
+    Examples:
+        At the ridge both limits take 1 s; with p = 1 they add, with p = 2 they take √2.
+
+        >>> at_ridge = dict(flops=1e12, moved_bytes=1e12, peak_flop_per_s=1e12,
+        ...     bandwidth_bytes_per_s=1e12, compute_fraction=1.0, bandwidth_fraction=1.0, fixed_s=0)
+        >>> [round(float(kernel_time_s(overlap_exponent=p, **at_ridge)), 4) for p in (1.0, 2.0)]
+        [2.0, 1.4142]
+    """
+    compute_s = flops / (compute_fraction * np.asarray(peak_flop_per_s))
+    memory_s = moved_bytes / (bandwidth_fraction * np.asarray(bandwidth_bytes_per_s))
+    longer = np.maximum(compute_s, memory_s)
+    ratio = np.minimum(compute_s, memory_s) / np.maximum(longer, np.finfo(float).tiny)
+    return fixed_s + longer * (1.0 + ratio**overlap_exponent) ** (1.0 / overlap_exponent)
+
+
+def experts_touched(*, num_experts: Any, num_experts_per_token: Any, tokens: Any) -> Any:
+    """Distinct experts that a batch of tokens passes in one layer, on average. [count]
+
+    E·(1 − (1 − k/E)^n): each token picks k of E experts uniformly and independently.
+
+    Special cases:
+        E = 0 (no experts) gives 0. Uniform routing overstates: real tokens share experts.
+
+    Examples:
+        >>> [round(float(experts_touched(num_experts=e, num_experts_per_token=k, tokens=n)), 1)
+        ...     for e, k, n in ((256, 8, 32), (128, 4, 16))]
+        [163.3, 51.0]
+    """
+    experts = np.asarray(num_experts, dtype=float)
+    missed = 1.0 - np.asarray(num_experts_per_token) / np.maximum(experts, 1.0)
+    return experts * (1.0 - missed ** np.asarray(tokens, dtype=float))
