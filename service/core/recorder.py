@@ -1,12 +1,13 @@
 """Collects the quantities and assumptions that an answer stands on while a planner runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from typing import Any
 
 from service.core.assumptions import Assumption, AssumptionUsed
 from service.core.errors import InvalidScenario, NoConstants
-from service.core.estimates import Quantity
+from service.core.estimates import Quantity, Range
 from service.core.registry import definition_named, definition_of
 from service.core.snapshot import CatalogSnapshot
 
@@ -30,6 +31,8 @@ class Recorder:
     overrides: dict[str, float] = field(default_factory=dict)
     scope: str = "plan"
     is_on: bool = True
+    bands: Mapping[str, Range] = field(default_factory=dict)
+    """Ranges of published numbers that are known before the numbers are evaluated."""
     _notes: _Notes = field(default_factory=_Notes)
 
     def __post_init__(self) -> None:
@@ -43,6 +46,10 @@ class Recorder:
     def within(self, scope: str) -> "Recorder":
         """The same recorder, writing under another scope such as "run:pretrain"."""
         return replace(self, scope=scope)
+
+    def ranged(self, bands: Mapping[str, Range]) -> "Recorder":
+        """The same recorder, giving the named numbers these ranges."""
+        return replace(self, bands=bands)
 
     def off(self) -> "Recorder":
         """The same lookups without remembering anything: for sweeps."""
@@ -79,6 +86,8 @@ class Recorder:
     ) -> None:
         definition = definition_named(name)
         number = None if value is None else float(value)
+        if low is None and high is None and name in self.bands:
+            low, high = self.bands[name].low, self.bands[name].high
         self._notes.quantities[self.scope, name] = Quantity(
             scope=self.scope,
             name=name,
@@ -158,9 +167,11 @@ class Recorder:
 
 
 def _plain(item: Any) -> Any:
-    """Numbers and text as JSON can carry them."""
+    """Numbers and text as JSON can carry them; what is unbounded becomes null."""
     if isinstance(item, (str, bool, int, type(None))):
         return item
     if hasattr(item, "tolist"):
-        return item.tolist()
-    return float(item)
+        return _plain(item.tolist())
+    if isinstance(item, (list, tuple)):
+        return [_plain(part) for part in item]
+    return float(item) if isfinite(item) else None

@@ -84,7 +84,7 @@ def service_demand(
     first = timeline.months.index(service.first_month or timeline.months[0])
     stop = timeline.months.index(service.last_month or timeline.months[-1]) + 1
     demand = _demand_by_cycle_hour(service, stop - first, recorder)
-    headroom = _headroom(service, recorder, pointer=f"{pointer}/headroom")
+    headroom = resolved_headroom(service, recorder, pointer=f"{pointer}/headroom")
     needed, held = _replicas(demand, units_per_s_per_replica.value, headroom)
     gpu_count = float(held.max()) * gpu_count_per_replica
     if not gpu_count <= MAX_COUNT:
@@ -126,7 +126,7 @@ def _demand_by_cycle_hour(service: ServingService, month_count: int, recorder: R
 
 
 @dataclass(frozen=True)
-class _Headroom:
+class ResolvedHeadroom:
     """What is held above the need, as resolved."""
 
     target_utilization_fraction: float
@@ -134,8 +134,16 @@ class _Headroom:
     spare_replica_count: int
     minimum_replica_count: int
 
+    @property
+    def held_utilization_fraction(self) -> float:
+        """Demand over the capacity of all held replicas, before either is rounded up. [1]"""
+        return self.target_utilization_fraction / (1 + self.spare_fraction)
 
-def _headroom(service: ServingService, recorder: Recorder, *, pointer: str) -> _Headroom:
+
+def resolved_headroom(
+    service: ServingService, recorder: Recorder, *, pointer: str
+) -> ResolvedHeadroom:
+    """What a service holds above its need: as given, or by the catalog's rule."""
     given = service.headroom
     spare = recorder.assume_given(
         "spare_fraction", given.spare_fraction, override_at=f"{pointer}/spare_fraction"
@@ -157,11 +165,11 @@ def _headroom(service: ServingService, recorder: Recorder, *, pointer: str) -> _
             f"target_utilization_fraction is {target:g}, not above 0 and at most 1",
             pointer="/scenario/assumption_overrides",
         )
-    return _Headroom(target, spare, given.spare_replica_count, given.minimum_replica_count)
+    return ResolvedHeadroom(target, spare, given.spare_replica_count, given.minimum_replica_count)
 
 
 def _replicas(
-    demand_units_per_s: Any, units_per_s_per_replica: Any, headroom: _Headroom
+    demand_units_per_s: Any, units_per_s_per_replica: Any, headroom: ResolvedHeadroom
 ) -> tuple[Amounts, Amounts]:
     """Replicas needed and held; beyond floats where a replica serves next to nothing."""
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
@@ -179,7 +187,7 @@ def _replicas(
     return needed, held
 
 
-def _record(speed: Range, peak: float, headroom: _Headroom, recorder: Recorder) -> None:
+def _record(speed: Range, peak: float, headroom: ResolvedHeadroom, recorder: Recorder) -> None:
     """Note the replicas of the busiest hour: the faster a replica may be, the fewer they are."""
     bounds = np.minimum(_replicas(peak, [speed.high, speed.low], headroom), MAX_COUNT)
     (needed_low, needed_high), (held_low, held_high) = bounds

@@ -1,0 +1,132 @@
+"""Why a service has no replica: what ran out, by how much, and the nearest thing that works."""
+
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from service.core.estimates import Infeasibility
+from service.core.hardware import Gpu, NumberFormat
+from service.core.recorder import Recorder
+from service.core.replica.search import Footprint, Objectives, Room, Sweep, fitting_layouts
+from service.core.replica.shape import Layout
+from service.core.scenarios.scenario import ServingService
+from service.core.units import BYTES_PER_GIB
+
+SIGNIFICANT = 3
+"""Digits of a suggested value, rounded to the side that works."""
+
+
+def no_matrix_rate(service: ServingService, gpu: Gpu, weights: NumberFormat) -> Infeasibility:
+    """The GPU has no published rate for the format or for the 16-bit work beside it."""
+    rates = gpu.peak_tflops.model_dump(exclude_none=True)
+    return Infeasibility(
+        workload=service.name,
+        code="format",
+        limit=f"matrix rate of {gpu.name} for {weights.key} weights and 16-bit work",
+        needed=None,
+        available=None,
+        unit=None,
+        nearest_fix=(
+            f"{gpu.name} has dense rates for {', '.join(rates) or 'no mode'}: take a weight_format "
+            "that computes in one of them, on a GPU that also has bf16 or fp16"
+        ),
+    )
+
+
+def _layout_text(layout: Layout, index: Any = ()) -> str:
+    tensor = int(np.asarray(layout.tensor_parallel)[index])
+    pipeline = int(np.asarray(layout.pipeline_parallel)[index])
+    stages = f" and pipeline_parallel {pipeline}" if pipeline > 1 else ""
+    return f"tensor_parallel {tensor}{stages}"
+
+
+def no_layout_fits(
+    service: ServingService, footprint: Footprint, found: tuple[Layout, Room], recorder: Recorder
+) -> Infeasibility:
+    """No legal layout holds the weights, the engine and one long sequence on each GPU."""
+    layout, room = found
+    sequence = room.tail_sequence_bytes / footprint.memory.free_fraction
+    needed = float((room.weight_bytes + room.overhead_bytes + sequence)[0])
+    taken = float(footprint.memory.utilization_fraction) * footprint.shape.available_bytes
+    return Infeasibility(
+        workload=service.name,
+        code="memory",
+        limit=(
+            f"weights, engine and one sequence of {footprint.traffic.sequence_tokens_p95:g} tokens "
+            f"on each GPU at {_layout_text(layout, 0)}"
+        ),
+        needed=needed / BYTES_PER_GIB,
+        available=taken / BYTES_PER_GIB,
+        unit="GiB",
+        nearest_fix=_memory_fix(footprint, recorder)
+        or f"a GPU that gives an engine {needed / BYTES_PER_GIB:.1f} GiB or more, or shorter "
+        "sequences",
+    )
+
+
+def _memory_fix(footprint: Footprint, recorder: Recorder) -> str | None:
+    """The widest narrower format of weights, or else of the cache, that fits somewhere."""
+    shape = footprint.shape
+    formats = sorted(
+        recorder.snapshot.formats.values(), key=lambda f: (-f.bytes_per_element, f.key)
+    )
+    weights = (f for f in formats if f.bytes_per_element < shape.weight_format.bytes_per_element)
+    caches = (f for f in formats if f.bytes_per_element < shape.kv_format.bytes_per_element)
+    tried = chain(
+        (("weight_format", f, replace(shape, weight_format=f)) for f in weights),
+        (("kv_cache_format", f, replace(shape, kv_format=f)) for f in caches),
+    )
+    for field, narrower, changed in tried:
+        layout, room = fitting_layouts(replace(footprint, shape=changed), recorder)
+        if np.any(room.fits):
+            smallest = int(np.argmin(layout.gpu_count))
+            return f"{field} {narrower.key} fits at {_layout_text(layout, smallest)}"
+    return None
+
+
+def _rounded_up(value: float) -> float:
+    """The next number above of a few digits, so that what is suggested works."""
+    unit = 10.0 ** (np.floor(np.log10(value)) - SIGNIFICANT + 1)
+    return float(f"{np.ceil(value / unit) * unit:.{SIGNIFICANT}g}")
+
+
+def objectives_missed(
+    service: ServingService, found: Sweep, objectives: Objectives
+) -> Infeasibility:
+    """The objective that fails first: TPOT where one request alone misses it, else TTFT."""
+    tpot = np.where(found.state.is_finite, found.state.tpot_mean_s, np.inf)
+    if float(tpot.min()) > objectives.tpot_mean_s:
+        return _missed(service, found, "tpot", tpot, objectives.tpot_mean_s)
+    ttft = np.where(tpot <= objectives.tpot_mean_s, found.state.ttft_p95_s, np.inf)
+    return _missed(service, found, "ttft", ttft, objectives.ttft_p95_s)
+
+
+def _missed(
+    service: ServingService, found: Sweep, code: Any, reached: Any, objective: float
+) -> Infeasibility:
+    name = "tpot_mean_s" if code == "tpot" else "ttft_p95_s"
+    row, column = np.unravel_index(int(np.argmin(reached)), reached.shape)
+    best = float(reached[row, column])
+    running = int(found.running[row, column])
+    if np.isinf(best):
+        fix = (
+            "the planned utilisation leaves no capacity free, so the queue grows without end: set "
+            "headroom.target_utilization_fraction below 1 or hold a spare"
+        )
+    else:
+        fix = (
+            f"objectives.{name} of {_rounded_up(best):g} or more, which "
+            f"{_layout_text(found.layout, row)} reaches with {running} running "
+            f"request{'s' if running > 1 else ''}; or a faster gpu or a narrower weight_format"
+        )
+    return Infeasibility(
+        workload=service.name,
+        code=code,
+        limit=f"objectives.{name}",
+        needed=None if np.isinf(best) else best,
+        available=objective,
+        unit="s",
+        nearest_fix=fix,
+    )

@@ -1,0 +1,272 @@
+"""Which layouts of a replica fit into memory, and which of them serves a load with fewest GPUs."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from service.core.errors import InvalidScenario
+from service.core.formulas import serving_memory
+from service.core.recorder import Recorder
+from service.core.replica.constants import MemoryConstants, Needs
+from service.core.replica.shape import Layout, ReplicaShape
+from service.core.replica.speed import Speed, SteadyState, Traffic
+from service.core.value import MAX_COUNT
+
+PIPELINE_DEGREES = (2, 3, 4, 6, 8, 12, 16)
+"""Stages that are tried where tensor parallelism alone does not hold the model."""
+MAXIMUM_RUNNING = 8192
+"""Running requests that the search looks at; no engine's default is near it."""
+DENSE_GRID = 32
+"""Every number of requests up to this one is tried, then steps of a few percent."""
+GRID_RATIO = 1.04
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What decides memory: a shape, the rules of its engine, and the lengths of its sequences."""
+
+    shape: ReplicaShape
+    memory: MemoryConstants
+    traffic: Traffic
+
+
+@dataclass(frozen=True)
+class Room:
+    """Memory of one GPU on the fullest stage, and what sequences take of it. [B]"""
+
+    weight_bytes: Any
+    overhead_bytes: Any
+    pool_bytes: Any
+    tail_sequence_bytes: Any
+    """A sequence at the 95th percentile of lengths."""
+    running_sequence_bytes: Any
+    """A running sequence of mean length, averaged over its answer."""
+
+    @property
+    def fits(self) -> Any:
+        """True where one sequence at the 95th percentile finds room."""
+        return self.pool_bytes >= np.maximum(self.tail_sequence_bytes, 1.0)
+
+    @property
+    def running_limit(self) -> Any:
+        """Requests that the cache holds at once, not rounded. [count]"""
+        return self.pool_bytes / np.maximum(self.running_sequence_bytes, 1.0)
+
+
+@dataclass(frozen=True)
+class Objectives:
+    """Latency to hold, infinite where none is asked for. [s]"""
+
+    ttft_p95_s: float
+    tpot_mean_s: float
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Steady states of layouts (rows) at rising numbers of running requests (columns)."""
+
+    layout: Layout
+    running: Any
+    state: SteadyState
+    room: Room
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One layout and the requests that it runs at once."""
+
+    tensor_parallel: int
+    pipeline_parallel: int
+    running: int
+    cache_limit: int
+    """Requests that the cache holds at once."""
+
+    @property
+    def is_memory_bound(self) -> bool:
+        """True when more memory would run more requests."""
+        return self.running >= self.cache_limit
+
+    @property
+    def layout(self) -> Layout:
+        """The degrees alone."""
+        return Layout(self.tensor_parallel, self.pipeline_parallel)
+
+    def needs(self, shape: ReplicaShape) -> Needs:
+        """Which constants this layout needs."""
+        return shape.needs((self.tensor_parallel,), has_stages=self.pipeline_parallel > 1)
+
+
+def legal_tensor_parallel(shape: ReplicaShape) -> tuple[int, ...]:
+    """Degrees that divide all heads, inside the node or the scale-up domain.
+
+    Key and value heads are divided, or copied a whole number of times.
+    """
+    gpu, architecture = shape.gpu, shape.architecture
+    reach = shape.scale_up_gpu_count
+    if gpu.pcie_gb_per_s_per_direction:
+        reach = max(reach, gpu.node_gpu_count)
+    widths = architecture.head_counts or (architecture.hidden_size,)
+    shards = {group.attention.cache_shard_count for group in architecture.layer_groups}
+    return tuple(
+        t
+        for t in range(1, min(reach, *widths) + 1)
+        if all(w % t == 0 for w in widths) and all(s % t == 0 or t % s == 0 for s in shards)
+    )
+
+
+def room_of(footprint: Footprint, layout: Layout, recorder: Recorder) -> Room:
+    """Memory of the fullest GPU under one layout or many."""
+    shape, memory, traffic = footprint.shape, footprint.memory, footprint.traffic
+    weights = shape.weight_bytes_per_gpu(recorder, layout)
+    overhead, pool = shape.pool_bytes_per_gpu(recorder, memory, layout, weights)
+    share = memory.allocated_output_fraction
+    running = traffic.input_tokens_mean + share * traffic.output_tokens_mean
+    quiet = recorder.off()
+    return Room(
+        weight_bytes=weights,
+        overhead_bytes=overhead,
+        pool_bytes=pool,
+        tail_sequence_bytes=shape.sequence_bytes_per_gpu(
+            quiet, memory, layout, traffic.sequence_tokens_p95
+        ),
+        running_sequence_bytes=shape.sequence_bytes_per_gpu(quiet, memory, layout, running),
+    )
+
+
+def candidate_layouts(degrees: tuple[int, ...], stages: tuple[int, ...]) -> Layout:
+    """Every pair of degrees as two flat arrays."""
+    pairs = np.array([(t, p) for p in stages for t in degrees]).reshape(-1, 2)
+    return Layout(pairs[:, 0], pairs[:, 1])
+
+
+def fitting_layouts(footprint: Footprint, recorder: Recorder) -> tuple[Layout, Room]:
+    """Layouts that hold the weights and one long sequence; stages only where they are needed.
+
+    Where none fits, the roomiest one alone.
+    """
+    degrees = legal_tensor_parallel(footprint.shape)
+    layers = footprint.shape.architecture.num_hidden_layers
+    stages = tuple(p for p in PIPELINE_DEGREES if p <= layers)
+    quiet = recorder.off()
+    layout = candidate_layouts(degrees, (1,))
+    room = room_of(footprint, layout, quiet)
+    if not np.any(room.fits) and stages:
+        layout = candidate_layouts(degrees, stages)
+        room = room_of(footprint, layout, quiet)
+    missing = room.tail_sequence_bytes + room.weight_bytes + room.overhead_bytes
+    roomiest = np.atleast_1d(np.argmin(missing))
+    kept = np.flatnonzero(room.fits) if np.any(room.fits) else roomiest
+    layout = Layout(layout.tensor_parallel[kept], layout.pipeline_parallel[kept])
+    return layout, room_of(footprint, layout, quiet)
+
+
+def _running_grid(limit: float) -> Any:
+    top = max(int(limit), 1)
+    step_count = int(np.ceil(np.log(max(top / DENSE_GRID, 1.0)) / np.log(GRID_RATIO)))
+    sparse = DENSE_GRID * GRID_RATIO ** np.arange(1, step_count + 1)
+    grid = np.concatenate((np.arange(1, min(top, DENSE_GRID) + 1), np.round(sparse), [top]))
+    return np.unique(np.minimum(grid, top))
+
+
+def engine_limit(memory: MemoryConstants) -> float:
+    """Requests that the engine runs at once.
+
+    Raises:
+        InvalidScenario: If an override asks for more than the search looks at.
+    """
+    limit = float(memory.running_requests_maximum)
+    if not 1 <= limit <= MAXIMUM_RUNNING:
+        raise InvalidScenario(
+            f"running_requests_maximum is {limit:g}; it must lie between 1 and {MAXIMUM_RUNNING}",
+            pointer="/scenario/assumption_overrides",
+        )
+    return float(np.floor(limit))
+
+
+def sweep(speed: Speed, memory: MemoryConstants, layout: Layout, room: Room) -> Sweep:
+    """Steady states of all layouts at rising numbers of requests, up to what each can run."""
+    limits = np.minimum(np.floor(room.running_limit), engine_limit(memory))
+    limits = np.maximum(limits, 1.0)[:, None]
+    running = np.minimum(_running_grid(float(limits.max())), limits)
+    return _at(speed, layout, room, running)
+
+
+def _at(speed: Speed, layout: Layout, room: Room, running: Any) -> Sweep:
+    rows = Layout(layout.tensor_parallel[:, None], layout.pipeline_parallel[:, None])
+    return Sweep(layout, running, speed.at(rows, running), room)
+
+
+def _last_held(found: Sweep, objectives: Objectives) -> tuple[Any, Any]:
+    """Where each layout runs most requests within the objectives, and whether it does at all."""
+    held = meets(found.state, objectives)
+    return held.shape[1] - 1 - np.argmax(held[:, ::-1], axis=1), held.any(axis=1)
+
+
+def refined(speed: Speed, found: Sweep, objectives: Objectives) -> Sweep:
+    """Every number of requests between each layout's last step that holds and the next one."""
+    last, _ = _last_held(found, objectives)
+    start = found.running[np.arange(last.size), last]
+    top = np.minimum(np.floor(start * GRID_RATIO) + 1, found.running[:, -1])
+    steps = np.arange(np.max(top - start) + 1)
+    running = np.minimum(start[:, None] + steps, top[:, None])
+    return _at(speed, found.layout, found.room, running)
+
+
+def packed_gpu_count(gpu_count: Any, gpu_multiple: int) -> Any:
+    """GPUs that one replica takes up where whole instances of `gpu_multiple` are held. [count]"""
+    per_instance = gpu_multiple / np.maximum(gpu_multiple // gpu_count, 1)
+    instances = np.ceil(gpu_count / gpu_multiple) * gpu_multiple
+    return np.where(gpu_count <= gpu_multiple, per_instance, instances)
+
+
+def meets(state: SteadyState, objectives: Objectives) -> Any:
+    """Where both objectives hold."""
+    is_steady = state.is_finite & (state.tpot_mean_s <= objectives.tpot_mean_s)
+    return is_steady & (state.ttft_p95_s <= objectives.ttft_p95_s)
+
+
+def cheapest(found: Sweep, objectives: Objectives, gpu_multiple: int) -> Choice | None:
+    """The layout with the fewest GPUs for a unit of load, each at its most requests that hold.
+
+    Among equals the smaller replica wins. None where no layout meets the objectives.
+    """
+    last, is_held = _last_held(found, objectives)
+    possible = np.flatnonzero(is_held)
+    if possible.size == 0:
+        return None
+    gpus = found.layout.gpu_count
+    rate = found.state.units_per_s[np.arange(last.size), last]
+    cost = packed_gpu_count(gpus, gpu_multiple) / rate
+    row = min(possible, key=lambda index: (float(cost[index]), int(gpus[index])))
+    return Choice(
+        tensor_parallel=int(found.layout.tensor_parallel[row]),
+        pipeline_parallel=int(found.layout.pipeline_parallel[row]),
+        running=int(found.running[row, last[row]]),
+        cache_limit=int(np.minimum(found.room.running_limit[row], MAX_COUNT)),
+    )
+
+
+def sequence_capacity(
+    footprint: Footprint, layout: Layout, pool_bytes: Any, recorder: Recorder
+) -> tuple[float, float]:
+    """Tokens in the pool, and whole sequences at the 95th percentile of lengths. [token, count]
+
+    A pool's tokens are those of sequences of mean length, since layers with windows or a fixed
+    state charge a long sequence less for each token than a short one.
+    """
+    shape, memory, traffic = footprint.shape, footprint.memory, footprint.traffic
+    length = max(traffic.sequence_tokens_mean, 1.0)
+    blocks = np.ceil(length / memory.block_tokens) * memory.block_tokens
+    mean = shape.sequence_bytes_per_gpu(recorder, memory, layout, length)
+    tail = shape.sequence_bytes_per_gpu(recorder.off(), memory, layout, traffic.sequence_tokens_p95)
+    kept = recorder if mean > 0 else recorder.off()
+    tokens = kept.evaluate(
+        serving_memory.kv_cache_tokens_per_replica,
+        pool_bytes=pool_bytes,
+        bytes_per_token=mean / blocks,
+        block_tokens=memory.block_tokens,
+    )
+    kept.evaluate(serving_memory.sequences_that_fit, pool_bytes=pool_bytes, bytes_per_sequence=mean)
+    at_tail = serving_memory.sequences_that_fit(pool_bytes=pool_bytes, bytes_per_sequence=tail)
+    return float(tokens), float(at_tail)
