@@ -55,11 +55,12 @@ def plan_pools(
         site_of: Site of a pool's GPU, where it is owned.
 
     Raises:
-        InvalidScenario: If a run starts outside the horizon, or a fleet size is given for several
-            kinds of GPU.
+        InvalidScenario: If a run starts outside the horizon, two different GPUs have one key, or
+            a fleet size is given for several kinds of GPU.
     """
     planning = _Planning(scenario, Timeline.of(scenario.horizon), recorder, gpu_multiple, site_of)
     planning.check_starts(runs)
+    _check_keys([need.gpu for need in runs] + [capacity.gpu for capacity in services])
     served, lacks = planning.served(services)
     if scenario.pooling.kind == "separate":
         pools, late = planning.separate(runs, served)
@@ -76,6 +77,17 @@ def _by_gpu(
     for workload in workloads:
         groups.setdefault(gpu_of(workload), []).append(workload)
     return groups
+
+
+def _check_keys(gpus: Iterable[Gpu]) -> None:
+    """Refuse two GPUs under one key: pools, prices and lines are told apart by it."""
+    known: dict[str, Gpu] = {}
+    for gpu in gpus:
+        if known.setdefault(gpu.key, gpu) != gpu:
+            raise InvalidScenario(
+                f"two different GPUs are described under the key {gpu.key!r}: give each its own",
+                pointer="/scenario",
+            )
 
 
 @dataclass(frozen=True)
@@ -273,7 +285,7 @@ class _Planning:
             mean_over_peak_fraction=recorder.evaluate(
                 mean_over_peak_fraction,
                 needed_gpu_hours=hours["used"] + hours["redo"],
-                peak_gpu_count=pool.needed_peak_gpu_count,
+                peak_gpu_count=max(1, pool.needed_peak_gpu_count),
                 hours=pool.hours,
             ),
             preempted_gpu_count_per_day=pool.preempted_gpu_count_per_day,

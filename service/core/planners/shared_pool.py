@@ -222,17 +222,20 @@ class _SharedPool:
         full = (0.0, float(self.held.size)) if always else self._runs_span
         share, served = self._share(full), self._share(self._serving_span)
         allocated = self.size * share + self.outside * served * (1 - share)
-        most = np.where(share > 0, self.size, self.outside * served.astype(np.int64))
+        serving_only = self.outside * served.astype(np.int64)
+        most = np.where(share > 0, self.size, serving_only)
+        last = np.where(share == 1, self.size, serving_only)
         training = _sum_by_hour(self.timeline, [self._spread(s, s.gpus) for s in self.schedules])
         needed = [demand.hourly(demand.needed) for _, demand in self.services]
         busy = training + _sum_by_hour(self.timeline, needed)
+        idle = np.maximum(most - busy, last - busy + self._ending_gpus())
         return PoolUse(
             kind="shared",
             gpu=self.gpu,
             held_gpu_count=int(most.max()),
             needed_peak_gpu_count=int(busy.max()),
             hours=float(np.maximum(share, served).sum()),
-            hour_uses=tuple(self._uses(allocated, most - busy, full)),
+            hour_uses=tuple(self._uses(allocated, idle, full)),
             services=tuple(
                 replicas_of(served, gpu_count=int(served[1].monthly(served[1].held).max()))
                 for served in self.services
@@ -270,6 +273,14 @@ class _SharedPool:
         hours[schedule.hours] = part
         return hours
 
+    def _ending_gpus(self) -> Counts:
+        """GPUs that a run leaves before the hour is over, in the hour in which it ends. [count]"""
+        gpus = np.zeros(self.held.size, dtype=np.int64)
+        for schedule in self.schedules:
+            if schedule.finish is not None and schedule.finish < schedule.hours.stop:
+                gpus[schedule.hours.stop - 1] += schedule.gpus[-1]
+        return gpus
+
     def _run_schedule(self, need: RunNeed, schedule: Schedule) -> RunSchedule:
         return RunSchedule(
             need=need,
@@ -292,7 +303,7 @@ class _SharedPool:
         by_month = self.timeline.by_month
         held = by_month(allocated)
         idle = held - sum(row.gpu_hours for row in rows)
-        idle[idle <= held * FLOAT_NOISE] = 0.0
+        idle[idle <= HOUR_NOISE + held * FLOAT_NOISE] = 0.0
         spans = [span for span in (full, self._serving_span) if span[0] < span[1]]
         span = min(first for first, _ in spans), max(last for _, last in spans)
         rows.append(_Row("shared", None, "idle", idle, by_month(idle_gpus, np.maximum), span))

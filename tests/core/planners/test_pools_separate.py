@@ -321,6 +321,14 @@ def test_each_kind_of_gpu_has_pools_of_its_own():
     assert scopes >= {"pool:training:h100", "pool:training:a100", "pool:serving"}
 
 
+def test_two_gpus_under_one_key_are_refused():
+    bigger = gpu().model_copy(update={"memory_gb": 141.0})
+    here = need(run("here", gpu_count=8), gpu_count=8, hours=10)
+    there = need(run("there", gpu_count=8), gpu_count=8, hours=10, on=bigger)
+    with pytest.raises(InvalidScenario, match="two different GPUs"):
+        pools([here, there], months=1)
+
+
 def test_a_run_that_would_outlive_the_horizon_is_refused_with_what_would_do():
     # From 16 January 16 days = 384 h remain of 500. 64 · 500 / 384 = 83.3 GPUs: 3 copies of 32.
     trained = need(run(gpu_count=64, start="2027-01-16"), gpu_count=64, hours=500, copy=32)

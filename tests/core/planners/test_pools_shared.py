@@ -132,6 +132,19 @@ def test_a_fleet_found_shrinks_to_the_serving_peak_after_the_last_run():
     ]
 
 
+def test_gpus_idle_for_the_rest_of_the_hour_in_which_a_run_ends():
+    # 160 GPU-hours on 64 GPUs end after 2.5 h; a fleet of 64 is then idle: 64 · (744 − 2.5).
+    trained = need(run(gpu_count=32), gpu_count=32, hours=5, copy=16)
+    outcome = pools([trained], [], months=1, pooling=shared(64))
+    used, idle = outcome.hour_uses
+    assert (used.gpu_hours, used.gpu_count, used.end) == (
+        160,
+        64,
+        datetime(2027, 1, 1, 2, 30, tzinfo=UTC),
+    )
+    assert (idle.gpu_hours, idle.gpu_count) == (64 * 741.5, 64)
+
+
 def test_a_run_takes_no_more_copies_than_its_batch_has_sequences():
     # 4 sequences a step feed 4 copies of 16 GPUs, whatever is free: 3,200 GPU-hours take 50 h.
     trained = need(
