@@ -18,6 +18,8 @@ GIVEN = "given in the request"
 class _Notes:
     quantities: dict[tuple[str, str], Quantity] = field(default_factory=dict)
     assumptions: dict[str, AssumptionUsed] = field(default_factory=dict)
+    looked_up: dict[str, AssumptionUsed] = field(default_factory=dict)
+    """Every lookup so far, remembered or not: a plan asks for the same constant many times."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,9 @@ class Recorder:
             raise NoConstants(
                 f"catalog release {self.snapshot.release.version} holds no {wanted!r}"
             )
-        used = self._used(found)
+        used = self._notes.looked_up.get(found.name)
+        if used is None:
+            used = self._notes.looked_up[found.name] = self._used(found)
         if self.is_on:
             self._notes.assumptions[used.name] = used
         return used
@@ -141,29 +145,30 @@ class Recorder:
     ) -> float:
         """Return a value given in the request, else the assumption's; remember which it was."""
         if given is None:
-            used = self.assume(name, *qualifiers)
-        else:
-            unit = found.unit if (found := self.snapshot.assumption(name, *qualifiers)) else "1"
-            used = AssumptionUsed(
-                name=name,
-                value=given,
-                low=given,
-                high=given,
-                unit=unit,
-                source=GIVEN,
-                verified=True,
-                override_at=override_at,
-            )
-        return used.value
+            return self.assume(name, *qualifiers).value
+        found = self.snapshot.assumption(name, *qualifiers)
+        used = AssumptionUsed(
+            name=name,
+            value=given,
+            low=given,
+            high=given,
+            unit="1" if found is None else found.unit,
+            source=GIVEN,
+            verified=True,
+            override_at=override_at,
+        )
+        if self.is_on:
+            self._notes.assumptions[f"{self.scope} {name}"] = used
+        return given
 
     def quantities(self) -> tuple[Quantity, ...]:
         """Everything remembered, in the order in which it was first computed."""
         return tuple(self._notes.quantities.values())
 
     def assumptions(self) -> tuple[AssumptionUsed, ...]:
-        """Every assumption that was used, once each, by name."""
-        notes = self._notes.assumptions
-        return tuple(notes[name] for name in sorted(notes))
+        """Every assumption that was used, once each, by name and where it was given."""
+        notes = self._notes.assumptions.values()
+        return tuple(sorted(notes, key=lambda used: (used.name, used.override_at)))
 
 
 def _plain(item: Any) -> Any:

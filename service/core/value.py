@@ -68,15 +68,19 @@ def _exact(value: Any, pattern: re.Pattern[str], example: str) -> Decimal:
 
 
 def _amount(value: Any) -> Decimal:
-    return _exact(value, re.compile(AMOUNT_PATTERN), "-12.50")
+    if isinstance(value, Decimal) and value.is_finite() and abs(value) < _AMOUNT_BOUND:
+        exponent = value.as_tuple().exponent
+        if isinstance(exponent, int) and -_AMOUNT_DECIMALS <= exponent <= 0:
+            return value  # what our own sums give, hundreds of times in a plan
+    return _exact(value, _AMOUNT, "-12.50")
 
 
 def _price(value: Any) -> Decimal:
-    return _exact(value, re.compile(PRICE_PATTERN), "6.88")
+    return _exact(value, _PRICE, "6.88")
 
 
 def _price_or_zero(value: Any) -> Decimal:
-    return _exact(value, re.compile(PRICE_OR_ZERO_PATTERN), "6.88")
+    return _exact(value, _PRICE_OR_ZERO, "6.88")
 
 
 def _iso_date(value: Any) -> Any:
@@ -95,6 +99,13 @@ PRICE_PATTERN = (
 )
 """Above zero, at most 12 digits before and 6 after the point: unknown is not zero."""
 PRICE_OR_ZERO_PATTERN = r"^[0-9]{1,12}(\.[0-9]{1,6})?$"
+
+_AMOUNT, _PRICE, _PRICE_OR_ZERO = map(
+    re.compile, (AMOUNT_PATTERN, PRICE_PATTERN, PRICE_OR_ZERO_PATTERN)
+)
+_AMOUNT_BOUND = Decimal(10) ** 12
+_AMOUNT_DECIMALS = 6
+"""Bounds of AMOUNT_PATTERN for amounts that are decimals already."""
 
 Text = Annotated[str, Field(min_length=1, max_length=200, pattern=NO_NUL), BeforeValidator(_text)]
 LongText = Annotated[str, Field(max_length=2000, pattern=NO_NUL), BeforeValidator(_text)]

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.core.advice.sides import amounts_by_side, monthly_amounts_by_side
 from service.core.assumptions import Assumption
 from service.core.errors import InvalidScenario
 from service.core.estimates import PoolSize
 from service.core.formulas.calendar import first_day, hours_in_month, midnight
 from service.core.hardware import Gpu, PeakRates
-from service.core.planners.crossover import amounts_by_side, monthly_amounts_by_side
 from service.core.planners.ownership import price_fleet
 from service.core.planners.procurement import Ownership, Rental, ResolvedProcurement
 from service.core.planners.workloads import HourUse

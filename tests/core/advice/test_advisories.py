@@ -6,6 +6,7 @@ from typing import get_args
 
 import pytest
 
+from service.core.advice import advisories
 from service.core.assumptions import Assumption
 from service.core.estimates import (
     AdvisoryCode,
@@ -16,7 +17,6 @@ from service.core.estimates import (
     TrainingRunEstimate,
 )
 from service.core.hardware import Gpu, PeakRates
-from service.core.planners import advisories
 from service.core.recorder import Recorder
 from service.core.scenarios.scenario import ServingService, TrainingRun
 from service.core.snapshot import CatalogSnapshot, ReleaseRef

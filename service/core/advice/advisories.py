@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
+from decimal import Decimal
 from itertools import accumulate
 
 from service.core.architecture.model import ModelArchitecture
@@ -105,7 +106,7 @@ def serving_judged_by_utilization(pool: PoolSize, *, threshold: float) -> Adviso
 
 
 def serving_overtakes_training(
-    months: Sequence[str], training: Sequence[float], serving: Sequence[float]
+    months: Sequence[str], training: Sequence[Decimal], serving: Sequence[Decimal]
 ) -> Advisory | None:
     """First month in which all serving so far has cost more than all training so far."""
     if not any(training) or not any(serving):

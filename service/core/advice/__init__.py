@@ -1,0 +1,1 @@
+"""What a reader should know beside the numbers of an answer."""

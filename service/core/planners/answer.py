@@ -1,0 +1,221 @@
+"""Puts what the planners found into the published shape of an estimate."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from decimal import Decimal
+
+from service.core.advice.review import review
+from service.core.advice.sides import amounts_by_side
+from service.core.estimates import (
+    CostLine,
+    FleetEstimate,
+    Infeasibility,
+    PlanMonth,
+    PlanTotals,
+    PoolSize,
+    Range,
+    ServingServiceEstimate,
+    TrainingRunEstimate,
+)
+from service.core.formulas.calendar import hours_in_month
+from service.core.planners.workloads import PoolsOutcome, RunSchedule, ServiceReplicas
+from service.core.pricing import amounts_by, cost_per_million_tokens, total
+from service.core.recorder import Recorder
+from service.core.registry import define_quantity
+from service.core.scenarios.scenario import Scenario
+from service.core.units import HOURS_PER_DAY, SECONDS_PER_HOUR
+
+for _name, _formula in (
+    ("plan_amount", "sum of the rounded lines"),
+    ("plan_cash_amount", "sum of the rounded lines, cash view"),
+    ("plan_training_amount", "sum of the lines that training causes"),
+    ("plan_serving_amount", "sum of the lines that serving causes"),
+):
+    define_quantity(_name, unit="currency", per="plan", formula=_formula)
+define_quantity(
+    "plan_peak_gpu_count", unit="count", per="plan", formula="most GPUs that all pools hold at once"
+)
+define_quantity(
+    "plan_gpu_hours", unit="gpu_hour", per="plan", formula="sum of allocated hours over all pools"
+)
+
+
+PRINTED_DECIMALS = 6
+"""GPU-hours of an answer are printed as its lines print them, so that the two agree."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Everything the planners found for one scenario."""
+
+    scenario: Scenario
+    recorder: Recorder
+    outcome: PoolsOutcome | None = None
+    infeasibilities: tuple[Infeasibility, ...] = ()
+    lines: tuple[CostLine, ...] = ()
+    """Priced lines; empty when anything is infeasible."""
+    amounts: Mapping[str | None, Decimal] = field(default_factory=dict)
+    """Sum of the lines of each workload."""
+
+    @property
+    def feasible(self) -> bool:
+        """True when nothing ran out."""
+        return not self.infeasibilities
+
+
+def describe(answer: Answer) -> FleetEstimate:
+    """Put an answer into the published shape; money only where everything is feasible."""
+    totals = _totals(answer) if answer.feasible else None
+    runs = tuple(_runs(answer))
+    services = tuple(_services(answer))
+    pools = tuple(_pools(answer))
+    advisories = review(
+        answer.scenario,
+        answer.recorder,
+        runs=runs,
+        services=services,
+        pools=pools,
+        lines=answer.lines,
+    )
+    return FleetEstimate(
+        feasible=answer.feasible,
+        infeasibilities=answer.infeasibilities,
+        advisories=advisories,
+        totals=totals,
+        pools=pools,
+        training_runs=runs,
+        serving_services=services,
+        months=tuple(_months(answer)),
+        lines=answer.lines,
+        quantities=answer.recorder.quantities(),
+    )
+
+
+def _pools(answer: Answer) -> Iterator[PoolSize]:
+    if answer.outcome is None or not answer.feasible:
+        return
+    hours = ("allocated_gpu_hours", "used_gpu_hours", "idle_gpu_hours")
+    for pool in answer.outcome.pools:
+        printed = {name: round(getattr(pool, name), PRINTED_DECIMALS) for name in hours}
+        yield pool.model_copy(update=printed)
+
+
+def _runs(answer: Answer) -> Iterator[TrainingRunEstimate]:
+    for schedule in answer.outcome.runs if answer.outcome else ():
+        yield _run(schedule, answer.amounts.get(schedule.need.run.name))
+
+
+def _run(schedule: RunSchedule, amount: Decimal | None) -> TrainingRunEstimate:
+    need = schedule.need
+    hours = (schedule.finish - need.start) / timedelta(seconds=SECONDS_PER_HOUR)
+    stretch = hours / need.wall_clock_hours.value
+    return TrainingRunEstimate(
+        name=need.run.name,
+        gpu_count=need.gpu_count,
+        layout=need.layout,
+        memory_gib_per_gpu=need.memory,
+        model_flops=need.model_flops,
+        mfu_fraction=need.mfu_fraction,
+        mfu_convention="6P",
+        steady_hours=need.steady_hours,
+        goodput_fraction=need.goodput_fraction,
+        wall_clock_hours=Range(
+            value=hours,
+            low=need.wall_clock_hours.low * stretch,
+            high=need.wall_clock_hours.high * stretch,
+        ),
+        wall_clock_days=hours / HOURS_PER_DAY,
+        finish_date=_last_day(schedule),
+        gpu_hours=round(schedule.gpu_hours, PRINTED_DECIMALS),
+        checkpoint_bytes=need.checkpoint_bytes,
+        amount=amount,
+    )
+
+
+def _last_day(schedule: RunSchedule) -> date:
+    """Last day on which the run is running: one that ends at midnight ends on the day before."""
+    return (schedule.finish - timedelta(microseconds=1)).date()
+
+
+def _services(answer: Answer) -> Iterator[ServingServiceEstimate]:
+    for replicas in answer.outcome.services if answer.outcome else ():
+        name = replicas.capacity.service.name
+        yield _service(replicas, answer.amounts.get(name))
+
+
+def _service(replicas: ServiceReplicas, amount: Decimal | None) -> ServingServiceEstimate:
+    capacity = replicas.capacity
+    per_unit = capacity.service.tokens_per_unit
+    per_output = capacity.service.output_tokens_mean
+    return ServingServiceEstimate(
+        name=capacity.service.name,
+        layout=capacity.layout,
+        gpu_count_per_replica=capacity.gpu_count_per_replica,
+        units_per_s_per_replica=capacity.units_per_s_per_replica.value,
+        needed_replica_count_peak=replicas.needed_replica_count_peak,
+        held_replica_count=replicas.held_replica_count,
+        gpu_count=replicas.gpu_count,
+        memory_gib_per_gpu=capacity.memory,
+        kv_cache_tokens_per_replica=capacity.kv_cache_tokens_per_replica,
+        concurrency_per_replica=capacity.concurrency_per_replica,
+        ttft_p95_s=capacity.ttft_p95_s,
+        tpot_mean_s=capacity.tpot_mean_s,
+        amount=amount,
+        cost_per_million_tokens=_unit_cost(amount, replicas.units_served, per_unit),
+        cost_per_million_output_tokens=_unit_cost(amount, replicas.units_served, per_output),
+    )
+
+
+def _unit_cost(amount: Decimal | None, units: float, tokens: float | None) -> Decimal | None:
+    if amount is None or tokens is None:
+        return None
+    return cost_per_million_tokens(amount, units * tokens)
+
+
+def _months(answer: Answer) -> Iterator[PlanMonth]:
+    if answer.outcome is None or not answer.feasible:
+        return
+    amounts = amounts_by(answer.lines, lambda line: line.month)
+    gpu_hours: dict[str, float] = {}
+    for use in answer.outcome.hour_uses:
+        gpu_hours[use.month] = gpu_hours.get(use.month, 0.0) + use.gpu_hours
+    held = zip(
+        answer.scenario.horizon.months,
+        answer.outcome.training_gpu_counts,
+        answer.outcome.serving_gpu_counts,
+        strict=True,
+    )
+    for month, training, serving in held:
+        yield PlanMonth(
+            month=month,
+            hours=hours_in_month(month),
+            training_gpu_count=training,
+            serving_gpu_count=serving,
+            gpu_hours=round(gpu_hours.get(month, 0.0), PRINTED_DECIMALS),
+            amount=amounts.get(month, Decimal("0.00")),
+        )
+
+
+def _totals(answer: Answer) -> PlanTotals | None:
+    if answer.outcome is None:
+        return None
+    training, serving = amounts_by_side(answer.lines)
+    pools = answer.outcome.pools
+    totals = PlanTotals(
+        peak_gpu_count=answer.outcome.peak_gpu_count,
+        gpu_hours=round(sum(pool.allocated_gpu_hours for pool in pools), PRINTED_DECIMALS),
+        amount=total(line.amount for line in answer.lines),
+        cash_amount=total(line.cash_amount for line in answer.lines),
+        currency=answer.scenario.currency,
+        training_amount=training,
+        serving_amount=serving,
+    )
+    recorder = answer.recorder.within("plan")
+    recorder.note("plan_peak_gpu_count", totals.peak_gpu_count)
+    recorder.note("plan_gpu_hours", totals.gpu_hours)
+    recorder.note("plan_amount", float(totals.amount))
+    recorder.note("plan_cash_amount", float(totals.cash_amount))
+    recorder.note("plan_training_amount", float(totals.training_amount))
+    recorder.note("plan_serving_amount", float(totals.serving_amount))
+    return totals

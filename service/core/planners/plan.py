@@ -1,0 +1,185 @@
+"""The whole answer to a scenario: runs, replicas, pools over time, priced lines, advisories.
+
+This is the only place where training and serving meet; each step is a planner of its own.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from service.core.assumptions import AssumptionUsed
+from service.core.errors import InvalidScenario
+from service.core.estimates import FleetEstimate, Infeasibility
+from service.core.hardware import Gpu
+from service.core.planners.answer import Answer, describe
+from service.core.planners.ownership import price_fleet
+from service.core.planners.pools import plan_pools
+from service.core.planners.procurement import (
+    ResolvedProcurement,
+    check_procurement_rules,
+    resolve_procurement,
+)
+from service.core.planners.serving import plan_replica
+from service.core.planners.training import plan_training_run
+from service.core.planners.workloads import PoolsOutcome, ReplicaCapacity, RunNeed
+from service.core.pricing import amounts_by
+from service.core.recorder import Recorder
+from service.core.scenarios.procurement import PoolKind
+from service.core.scenarios.scenario import Scenario, ServingService, TrainingRun
+from service.core.snapshot import CatalogSnapshot
+
+
+@dataclass(frozen=True)
+class Buying:
+    """How each pool and GPU is paid for, resolved once; remembers what could not be."""
+
+    scenario: Scenario
+    recorder: Recorder
+    resolved: dict[tuple[PoolKind, str], ResolvedProcurement] = field(default_factory=dict)
+    refused: dict[tuple[PoolKind, str], Infeasibility] = field(default_factory=dict)
+
+    def of(self, pool: PoolKind, gpu: Gpu) -> ResolvedProcurement | None:
+        """Return how a GPU of a pool is paid for, None when no rule or price can be used."""
+        key = (pool, gpu.key)
+        if key not in self.resolved and key not in self.refused:
+            found = resolve_procurement(
+                self.scenario.procurement,
+                pool=pool,
+                gpu=gpu,
+                currency=self.scenario.currency,
+                recorder=self.recorder,
+                pointer="/scenario/procurement",
+            )
+            if isinstance(found, Infeasibility):
+                self.refused[key] = found
+            else:
+                self.resolved[key] = found
+        return self.resolved.get(key)
+
+    def gpu_multiple(self, pool: PoolKind, gpu: Gpu) -> int:
+        """GPUs that are rented or bought at once. [count]"""
+        found = self.of(pool, gpu)
+        return gpu.node_gpu_count if found is None else found.gpu_multiple
+
+    def site_of(self, pool: PoolKind, gpu: Gpu) -> str | None:
+        """Site of owned nodes."""
+        found = self.of(pool, gpu)
+        return None if found is None else found.site
+
+
+def estimate_fleet(
+    scenario: Scenario, *, snapshot: CatalogSnapshot
+) -> tuple[FleetEstimate, tuple[AssumptionUsed, ...]]:
+    """Plan every workload of a scenario, the pools they share, and what they cost.
+
+    Returns:
+        The estimate, and every assumption it used. What cannot be done is in the estimate.
+
+    Raises:
+        CoreError: If the request names what the catalog release does not hold.
+    """
+    recorder = Recorder(snapshot, overrides=dict(scenario.assumption_overrides))
+    gpu_keys = _gpu_keys(scenario, snapshot)
+    check_procurement_rules(
+        scenario.procurement, gpu_keys=gpu_keys, snapshot=snapshot, pointer="/scenario/procurement"
+    )
+    buying = Buying(scenario, recorder)
+    runs, replicas, refused = _plan_workloads(scenario, buying)
+    outcome = None
+    if runs or replicas:
+        outcome = plan_pools(
+            scenario,
+            runs,
+            replicas,
+            recorder=recorder,
+            gpu_multiple=buying.gpu_multiple,
+            site_of=buying.site_of,
+        )
+        refused = (*refused, *outcome.infeasibilities)
+    answer = Answer(scenario, recorder, outcome, (*refused, *buying.refused.values()))
+    if answer.feasible and outcome is not None:
+        answer = _price(answer, outcome, buying)
+    estimate = describe(answer)
+    return estimate, recorder.assumptions()
+
+
+def _gpu_keys(scenario: Scenario, snapshot: CatalogSnapshot) -> set[str]:
+    """Keys of all GPUs of the scenario; two parts under one key would share a pool and a price."""
+    described: dict[str, Gpu] = {}
+    keys: set[str] = set()
+    for kind in ("training_runs", "serving_services"):
+        for index, workload in enumerate(getattr(scenario, kind)):
+            pointer = f"/scenario/{kind}/{index}/gpu"
+            gpu = snapshot.gpu(workload.gpu, pointer=pointer)
+            keys.add(gpu.key)
+            if gpu is not workload.gpu:
+                continue
+            if gpu.key in snapshot.gpus or described.setdefault(gpu.key, gpu) != gpu:
+                raise InvalidScenario(
+                    f"key {gpu.key!r} names another GPU already: give this one a key of its own",
+                    pointer=f"{pointer}/key",
+                )
+    return keys
+
+
+def _pool_of(scenario: Scenario, own: PoolKind) -> PoolKind:
+    return "shared" if scenario.pooling.kind == "shared" else own
+
+
+def _plan_workloads(
+    scenario: Scenario, buying: Buying
+) -> tuple[list[RunNeed], list[ReplicaCapacity], tuple[Infeasibility, ...]]:
+    runs: list[RunNeed] = []
+    services: list[ReplicaCapacity] = []
+    refused: list[Infeasibility] = []
+    for index, run in enumerate(scenario.training_runs):
+        need = _plan_run(run, f"/scenario/training_runs/{index}", scenario, buying)
+        if isinstance(need, RunNeed):
+            runs.append(need)
+        else:
+            refused.extend(need)
+    for index, service in enumerate(scenario.serving_services):
+        capacity = _plan_service(service, f"/scenario/serving_services/{index}", scenario, buying)
+        if isinstance(capacity, ReplicaCapacity):
+            services.append(capacity)
+        else:
+            refused.extend(capacity)
+    return runs, services, tuple(refused)
+
+
+def _plan_run(
+    run: TrainingRun, pointer: str, scenario: Scenario, buying: Buying
+) -> RunNeed | tuple[Infeasibility, ...]:
+    recorder = buying.recorder.within(f"run:{run.name}")
+    gpu = recorder.snapshot.gpu(run.gpu, pointer=f"{pointer}/gpu")
+    return plan_training_run(
+        run,
+        snapshot=recorder.snapshot,
+        recorder=recorder,
+        horizon=scenario.horizon,
+        gpu_multiple=buying.gpu_multiple(_pool_of(scenario, "training"), gpu),
+        pointer=pointer,
+    )
+
+
+def _plan_service(
+    service: ServingService, pointer: str, scenario: Scenario, buying: Buying
+) -> ReplicaCapacity | tuple[Infeasibility, ...]:
+    recorder = buying.recorder.within(f"service:{service.name}")
+    gpu = recorder.snapshot.gpu(service.gpu, pointer=f"{pointer}/gpu")
+    return plan_replica(
+        service,
+        snapshot=recorder.snapshot,
+        recorder=recorder,
+        gpu_multiple=buying.gpu_multiple(_pool_of(scenario, "serving"), gpu),
+        pointer=pointer,
+    )
+
+
+def _price(answer: Answer, outcome: PoolsOutcome, buying: Buying) -> Answer:
+    lines = price_fleet(
+        outcome.hour_uses,
+        procurement=buying.resolved,
+        pools=outcome.pools,
+        scenario=answer.scenario,
+        recorder=answer.recorder,
+    )
+    return replace(answer, lines=lines, amounts=amounts_by(lines, lambda line: line.workload))
