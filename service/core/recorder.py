@@ -33,6 +33,8 @@ class Recorder:
     overrides: dict[str, float] = field(default_factory=dict)
     scope: str = "plan"
     is_on: bool = True
+    override_pointer: str = "/scenario/assumption_overrides"
+    """JSON pointer of the overrides in the request."""
     bands: Mapping[str, Range] = field(default_factory=dict)
     """Ranges of published numbers that are known before the numbers are evaluated."""
     _notes: _Notes = field(default_factory=_Notes)
@@ -42,7 +44,7 @@ class Recorder:
         if unknown:
             raise InvalidScenario(
                 f"catalog release {self.snapshot.release.version} has no assumption {unknown[0]!r}",
-                pointer=f"/scenario/assumption_overrides/{unknown[0]}",
+                pointer=f"{self.override_pointer}/{unknown[0]}",
             )
 
     def within(self, scope: str) -> "Recorder":
@@ -137,7 +139,7 @@ class Recorder:
             unit=found.unit,
             source=GIVEN if given else "; ".join(found.provenance.sources)[:2000],
             verified=given or found.provenance.verified,
-            override_at=f"/scenario/assumption_overrides/{found.name}",
+            override_at=f"{self.override_pointer}/{found.name}",
         )
 
     def assume_given(

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import partial
-from typing import Protocol
+from typing import ParamSpec, Protocol, TypeVar
 from uuid import UUID
 
 from service import __version__
@@ -24,6 +24,8 @@ from service.plans.repository import Session
 # Estimates hold the interpreter's lock most of the time: more threads would only wait for it.
 _ESTIMATES = ThreadPoolExecutor(max_workers=2, thread_name_prefix="estimate")
 
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 SnapshotLoader = Callable[[Session, str, date], Awaitable[CatalogSnapshot]]
 """Resolves a release ("latest" or a version) and a day to plain values."""
 
@@ -79,7 +81,7 @@ async def create_plan(
             return await _stored(session, earlier)
     as_of_date = request.as_of_date or now.astimezone(UTC).date()
     snapshot = await load_snapshot(session, request.catalog_release, as_of_date)
-    answer, assumptions = await _in_thread(estimate, request.scenario, snapshot)
+    answer, assumptions = await run_beside_the_loop(estimate, request.scenario, snapshot=snapshot)
     plan = make_plan(
         request,
         answer,
@@ -134,11 +136,13 @@ async def _stored(session: Session, plan_id: UUID) -> StoredPlan:
     )
 
 
-async def _in_thread(
-    estimate: Estimator, scenario: Scenario, snapshot: CatalogSnapshot
-) -> tuple[FleetEstimate, tuple[AssumptionUsed, ...]]:
-    work = partial(estimate, scenario, snapshot=snapshot)
-    return await asyncio.get_running_loop().run_in_executor(_ESTIMATES, work)
+async def run_beside_the_loop(
+    work: Callable[Arguments, Result], *given: Arguments.args, **named: Arguments.kwargs
+) -> Result:
+    """Run an estimate in a thread of its own: the event loop goes on answering others."""
+    return await asyncio.get_running_loop().run_in_executor(
+        _ESTIMATES, partial(work, *given, **named)
+    )
 
 
 async def _store(

@@ -1,0 +1,33 @@
+"""Answering a single estimate: the release resolved, the planner run beside the event loop."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from service.core.answers import EstimateAnswer, EstimateQuestion
+from service.core.snapshot import CatalogSnapshot
+from service.plans.create import SnapshotLoader, run_beside_the_loop
+from service.plans.repository import Session
+
+Question = TypeVar("Question", bound=EstimateQuestion)
+Answer = TypeVar("Answer", bound=EstimateAnswer)
+Planner = Callable[[Question, CatalogSnapshot], Answer]
+"""Answers a question from a snapshot alone."""
+
+
+async def answer_estimate(
+    session: Session,
+    question: Question,
+    planner: Planner[Question, Answer],
+    *,
+    now: datetime,
+    load_snapshot: SnapshotLoader,
+) -> Answer:
+    """Resolve release and day, and answer; nothing is stored.
+
+    Raises:
+        CoreError: the question names what the release does not hold, or contradicts itself.
+    """
+    as_of_date = question.as_of_date or now.astimezone(UTC).date()
+    snapshot = await load_snapshot(session, question.catalog_release, as_of_date)
+    return await run_beside_the_loop(planner, question, snapshot)
