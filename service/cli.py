@@ -7,18 +7,24 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
+from uuid import uuid4
 
 from service import __version__
 from service.core.errors import CoreError
+from service.core.plans import PlanRequest
 from service.db.errors import DatabaseError
-from service.settings import PROJECT_ROOT, Settings
+from service.settings import DEFAULT_TEAM, PROJECT_ROOT, Settings
 
 FAILED = 1
 WRONG_INPUT = 2
+
+BASELINE_AS_OF_DATE = date(2026, 11, 29)
+"""Day of the golden estimates: they change with the planners and the catalog, never with time."""
 
 Command = Callable[[argparse.Namespace], int]
 
@@ -44,6 +50,10 @@ def main(arguments: list[str] | None = None) -> int:
         return _complain(error, WRONG_INPUT)
     except DatabaseError as error:
         return _complain(error, FAILED)
+    except BrokenPipeError:
+        # The reader, such as `head`, had enough. Or the interpreter would complain again at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
 
 
 def _complain(error: Exception, exit_code: int) -> int:
@@ -57,11 +67,16 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_serve(commands)
     _add(commands, "migrate", _migrate, "bring the database of DATABASE_URL to the newest revision")
+    _add_plan(commands)
     _add_catalog(commands)
     nested = commands.add_parser("openapi", help="the API description").add_subparsers(
         required=True, metavar="ACTION"
     )
     _add(nested, "write", _write_openapi, "write openapi/v1.yaml")
+    nested = commands.add_parser("baseline", help="the golden estimates").add_subparsers(
+        required=True, metavar="ACTION"
+    )
+    _add(nested, "write", _write_baseline, "write what the planners answer now, for review")
     return parser
 
 
@@ -86,6 +101,13 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--data", type=Path, metavar="DIR", help="folder of the embedded database (.state/postgres)"
     )
     parser.add_argument("--workers", type=_worker_count, default=2, help="processes that serve (2)")
+
+
+def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _add(commands, "plan", _plan, "print the plan of a request, without any server")
+    parser.add_argument(
+        "request", type=Path, metavar="SCENARIO.json", help="what would be sent to POST /v1/plans"
+    )
 
 
 def _add_catalog(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -159,6 +181,48 @@ def _migrate(_: argparse.Namespace) -> int:
     return 0
 
 
+def _plan(arguments: argparse.Namespace) -> int:
+    from service.catalog.resolve import snapshot_from_folder
+    from service.core.planners.plan import estimate_fleet
+    from service.plans.create import make_plan
+
+    request = _read_plan_request(arguments.request)
+    if request.catalog_release != "latest":
+        raise CommandError(
+            f"{arguments.request}: /catalog_release must be latest: this plans from the files of "
+            "catalog/, not from a published release.",
+            exit_code=WRONG_INPUT,
+        )
+    now = datetime.now(UTC)
+    snapshot = snapshot_from_folder(PROJECT_ROOT / "catalog", request.as_of_date or now.date())
+    answer, assumptions = estimate_fleet(request.scenario, snapshot=snapshot)
+    plan = make_plan(
+        request,
+        answer,
+        assumptions,
+        snapshot=snapshot,
+        plan_id=uuid4(),
+        team=DEFAULT_TEAM,
+        now=now,
+    )
+    print(plan.model_dump_json(indent=2))
+    return 0
+
+
+def _read_plan_request(path: Path) -> PlanRequest:
+    from service.api.json_body import decode_value, parse_json
+    from service.api.problems import ProblemError
+
+    try:
+        return decode_value(PlanRequest, parse_json(path.read_bytes()))
+    except OSError as error:
+        raise CommandError(f"{path}: {error.strerror}", exit_code=WRONG_INPUT) from error
+    except ProblemError as problem:
+        faults = [f"{fault.pointer or '/'}: {fault.detail}" for fault in problem.errors]
+        message = "\n".join(f"{path}: {fault}" for fault in faults or [problem.detail])
+        raise CommandError(message, exit_code=WRONG_INPUT) from problem
+
+
 def _check_catalog(arguments: argparse.Namespace) -> int:
     from service.catalog.findings import InvalidCatalog
     from service.catalog.publish import read_checked
@@ -221,4 +285,14 @@ def _write_openapi(_: argparse.Namespace) -> int:
     path = PROJECT_ROOT / "openapi" / "v1.yaml"
     write_spec(path)
     print(f"gpuplan: wrote {path}")
+    return 0
+
+
+def _write_baseline(_: argparse.Namespace) -> int:
+    from service.catalog.resolve import snapshot_from_folder
+    from service.plans.baseline import write_baselines
+
+    snapshot = snapshot_from_folder(PROJECT_ROOT / "catalog", BASELINE_AS_OF_DATE)
+    for path in write_baselines(PROJECT_ROOT / "tests" / "baseline", snapshot):
+        print(f"gpuplan: wrote {path}")
     return 0
