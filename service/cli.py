@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
     except DatabaseError as error:
         return _complain(error, FAILED)
     except BrokenPipeError:
-        # The reader, such as `head`, had enough. Or the interpreter would complain again at its end.
+        # The reader, such as `head`, had enough; the interpreter would complain again at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
 

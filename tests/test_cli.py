@@ -232,16 +232,28 @@ def test_the_version_is_that_of_the_package(capsys):
     assert capsys.readouterr().out == f"gpuplan {__version__}\n"
 
 
-def test_plan_prints_the_plan_of_a_request_without_a_server():
-    done = run("plan", str(EXAMPLE))
+@pytest.fixture
+def plan(capsys):
+    """`gpuplan plan` in this process: the exit code and what was printed."""
+
+    def run_here(path):
+        exit_code = cli.main(["plan", str(path)])
+        printed = capsys.readouterr()
+        return subprocess.CompletedProcess([], exit_code, printed.out, printed.err)
+
+    return run_here
+
+
+def test_plan_prints_the_plan_of_a_request_without_a_server(plan):
+    done = plan(EXAMPLE)
     assert (done.returncode, done.stderr) == (0, "")
-    plan = json.loads(done.stdout)
+    printed = json.loads(done.stdout)
     # 576 GPUs at 6.88 USD an hour: the totals that the contract states for this request.
-    assert plan["totals"]["peak_gpu_count"] == 576
-    assert plan["totals"]["gpu_hours"] == pytest.approx(1158607.252881, abs=1e-6)
-    assert plan["totals"]["amount"] == "7971217.90"
-    assert plan["line_count"] == 26
-    assert plan["catalog_release"]["version"] == "unpublished"
+    assert printed["totals"]["peak_gpu_count"] == 576
+    assert printed["totals"]["gpu_hours"] == pytest.approx(1158607.252881, abs=1e-6)
+    assert printed["totals"]["amount"] == "7971217.90"
+    assert printed["line_count"] == 26
+    assert printed["catalog_release"]["version"] == "unpublished"
 
 
 def changed_example(folder, **changes):
@@ -251,26 +263,26 @@ def changed_example(folder, **changes):
     return path
 
 
-def test_a_fault_in_the_request_is_named_by_its_place(tmp_path):
+def test_a_fault_in_the_request_is_named_by_its_place(plan, tmp_path):
     scenario = json.loads(EXAMPLE.read_text())["scenario"]
     del scenario["pooling"]
     path = changed_example(tmp_path, scenario=scenario, name="")
-    done = run("plan", str(path))
+    done = plan(path)
     assert done.returncode == 2
     assert re.search(rf"^gpuplan: {path}: /name: ", done.stderr, re.MULTILINE)
     assert re.search(rf"^{path}: /scenario/pooling: ", done.stderr, re.MULTILINE)
 
 
-def test_a_published_release_needs_a_server(tmp_path):
+def test_a_published_release_needs_a_server(plan, tmp_path):
     path = changed_example(tmp_path, catalog_release="2026.11.1")
-    assert_one_line(run("plan", str(path)), 2, "/catalog_release must be latest")
+    assert_one_line(plan(path), 2, "/catalog_release must be latest")
 
 
-def test_a_key_that_the_catalog_does_not_hold_is_named(tmp_path):
+def test_a_key_that_the_catalog_does_not_hold_is_named(plan, tmp_path):
     scenario = json.loads(EXAMPLE.read_text())["scenario"]
     scenario["training_runs"][0]["gpu"] = "no-such-gpu"
     path = changed_example(tmp_path, scenario=scenario)
-    assert_one_line(run("plan", str(path)), 2, "no-such-gpu")
+    assert_one_line(plan(path), 2, "no-such-gpu")
 
 
 @pytest.mark.parametrize(
@@ -281,11 +293,11 @@ def test_a_key_that_the_catalog_does_not_hold_is_named(tmp_path):
         ('{"name": NaN}', "NaN is not a JSON number"),
     ],
 )
-def test_a_file_that_is_no_request_is_refused(tmp_path, content, complaint):
+def test_a_file_that_is_no_request_is_refused(plan, tmp_path, content, complaint):
     path = tmp_path / "scenario.json"
     if content is not None:
         path.write_text(content)
-    assert_one_line(run("plan", str(path)), 2, complaint)
+    assert_one_line(plan(path), 2, complaint)
 
 
 def test_a_reader_that_has_had_enough_is_no_fault():
