@@ -252,7 +252,9 @@ class PoolSize(Value):
     used_gpu_hours: float
     """GPU-hours that workloads need."""
     idle_gpu_hours: float
-    """The rest."""
+    """GPU-hours that are held without need; with used and redo they are all that is paid for."""
+    redo_gpu_hours: float = 0.0
+    """GPU-hours spent again after preemptions."""
     mean_over_peak_fraction: float
     """Mean need over peak need."""
     preempted_gpu_count_per_day: float

@@ -95,7 +95,7 @@ def describe(answer: Answer) -> FleetEstimate:
 def _pools(answer: Answer) -> Iterator[PoolSize]:
     if answer.outcome is None or not answer.feasible:
         return
-    hours = ("allocated_gpu_hours", "used_gpu_hours", "idle_gpu_hours")
+    hours = ("allocated_gpu_hours", "used_gpu_hours", "idle_gpu_hours", "redo_gpu_hours")
     for pool in answer.outcome.pools:
         printed = {name: round(getattr(pool, name), PRINTED_DECIMALS) for name in hours}
         yield pool.model_copy(update=printed)

@@ -282,6 +282,7 @@ class _Planning:
                 used_gpu_hours=hours["used"],
                 redo_gpu_hours=hours["redo"],
             ),
+            redo_gpu_hours=hours["redo"],
             mean_over_peak_fraction=recorder.evaluate(
                 mean_over_peak_fraction,
                 needed_gpu_hours=hours["used"] + hours["redo"],
