@@ -115,7 +115,9 @@ def _illegal(
 ) -> Infeasibility:
     """A layout that breaks a rule, with the nearest legal one and the nearest GPU counts."""
     rules = layouts.rules
-    near = nearest(rules.candidates(rules.degrees(), gpu_count), given)
+    legal = rules.candidates(rules.degrees(), gpu_count)
+    needed, limit = _needed_and_limit(case, layouts, legal)
+    near = nearest(legal.take(needed < limit), given) or nearest(legal, given)
     fixes = [f"on {gpu_count} GPUs: {described(near.layout())}"] if near else []
     counts = [
         count

@@ -1,0 +1,211 @@
+"""Legal layouts only: an illegal one is refused with the nearest that works."""
+
+import re
+
+import numpy as np
+import pytest
+
+from service.core.recorder import Recorder
+from service.core.run.case import resolve
+from service.core.run.choice import choose
+from service.core.run.layouts import SHARDINGS, described
+from tests.core.training_runs import (
+    MFU_40,
+    POINTER,
+    given,
+    need,
+    on,
+    refusal,
+    run,
+    snapshot,
+)
+
+MIXTRAL = {"architecture": "mixtral-8x7b", "gpu": "h100-sxm5-80gb"}
+
+
+def case_of(**fields):
+    return resolve(
+        run(**fields),
+        snapshot=snapshot(),
+        recorder=Recorder(snapshot()),
+        gpu_multiple=8,
+        pointer=POINTER,
+    )
+
+
+@pytest.mark.parametrize(
+    ("layout", "limit"),
+    [
+        (given(tensor_parallel=16), "scale-up domain"),
+        (given(tensor_parallel=3), "attention heads"),
+        (given(pipeline_parallel=64, virtual_pipeline_stages=2), "pipeline chunk"),
+        (given(context_parallel=3), "divides the sequence"),
+        (given(expert_parallel=2), "routed experts"),
+        (given(tensor_parallel=8, pipeline_parallel=5), "whole model copies"),
+        (given(tensor_parallel=8, micro_batch_sequences=16), "global batch"),
+        # 512 sequences over 8 copies of 16 are 4 micro-batches for 8 stages.
+        (
+            given(
+                tensor_parallel=8,
+                pipeline_parallel=8,
+                virtual_pipeline_stages=2,
+                micro_batch_sequences=16,
+            ),
+            "interleaved",
+        ),
+    ],
+)
+def test_an_illegal_layout_is_refused_by_the_rule_it_breaks(layout, limit):
+    reason = refusal(layout=layout, speed=MFU_40, sizing=on(512))
+    assert reason.code == "layout"
+    assert limit in reason.limit
+    assert reason.nearest_fix
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        given(tensor_parallel=16, pipeline_parallel=4),
+        given(tensor_parallel=3, pipeline_parallel=4),
+        given(tensor_parallel=8, pipeline_parallel=5),
+        given(tensor_parallel=4, pipeline_parallel=4, micro_batch_sequences=5),
+    ],
+)
+def test_the_layout_that_is_named_instead_is_legal(layout):
+    reason = refusal(layout=layout, speed=MFU_40)
+    named = dict(re.findall(r"(\w+_parallel|micro_batch_sequences) (\d+)", reason.nearest_fix))
+    named.pop("data_parallel")
+    words = dict(re.findall(r"(sharding|recompute) (\w+)", reason.nearest_fix))
+    instead = given(**{name: int(size) for name, size in named.items()}, **words)
+    assert need(layout=instead, speed=MFU_40).layout.gpu_count == 512
+
+
+def test_the_nearest_layout_changes_only_what_is_illegal():
+    # 64 heads: 3 does not divide them, 4 is nearer than 2 on a logarithmic scale.
+    reason = refusal(layout=given(tensor_parallel=3, pipeline_parallel=4), speed=MFU_40)
+    assert "tensor_parallel 4, pipeline_parallel 4" in reason.nearest_fix
+
+
+def test_heads_that_no_group_divides_name_those_that_do():
+    # 40 heads on 3 or 6 GPUs are illegal, 8 is legal (vllm-project/vllm#596).
+    fields = {"architecture": "qwen2.5-14b", "speed": MFU_40, "sizing": on(48)}
+    assert snapshot().architecture("qwen2.5-14b").head_counts == (40,)
+    fields["global_batch_tokens"] = 8192 * 48
+    assert refusal(layout=given(tensor_parallel=6), **fields).code == "layout"
+    assert need(layout=given(tensor_parallel=8), **fields).gpu_count == 48
+
+
+def test_a_batch_that_is_not_whole_sequences_names_the_nearest_that_are():
+    reason = refusal(global_batch_tokens=4_000_000, speed=MFU_40)
+    # 4,000,000 / 8,192 = 488.28.
+    assert (reason.code, reason.available) == ("layout", 488)
+    for tokens in (488 * 8192, 489 * 8192):
+        assert f"{tokens:,}" in reason.nearest_fix
+
+
+def test_a_batch_that_the_copies_do_not_divide_is_refused_instead_of_cut():
+    # Two GPUs with a global batch of three sequences (mosaicml/examples PR#41).
+    reason = refusal(
+        architecture="llama-3.2-1b",
+        layout=given(sharding="zero_3"),
+        sizing=on(2),
+        global_batch_tokens=3 * 8192,
+        speed=MFU_40,
+    )
+    assert (reason.code, reason.needed, reason.available) == ("layout", 2, 3)
+
+
+def test_degrees_that_do_not_make_the_gpu_count_are_refused():
+    # 4 · 2 degrees on 2 GPUs (mosaicml/examples PR#41).
+    layout = given(tensor_parallel=4, pipeline_parallel=2)
+    reason = refusal(layout=layout, sizing=on(2), speed=MFU_40)
+    assert (reason.needed, reason.available) == (8, 2)
+
+
+def test_a_gpu_count_without_any_legal_layout_names_its_neighbours():
+    # 1000 = 8 · 125: 512 sequences and 80 layers have no factor 25 and 5 to share.
+    reason = refusal(speed=MFU_40, sizing=on(1000))
+    assert reason.code == "layout"
+    below, above = (int(n) for n in re.findall(r"\d+", reason.nearest_fix))
+    assert below < 1000 < above
+    for count in (below, above):
+        assert need(speed=MFU_40, sizing=on(count)).gpu_count == count
+
+
+def test_experts_must_be_divided_and_their_groups_be_whole():
+    fields = MIXTRAL | {"speed": MFU_40, "sizing": on(64)}
+    assert "routed experts" in refusal(layout=given(expert_parallel=3), **fields).limit
+    layout = given(tensor_parallel=8, pipeline_parallel=4, expert_parallel=8)
+    assert "data_parallel" in refusal(layout=layout, **fields).limit
+    found = need(layout=given(tensor_parallel=2, pipeline_parallel=4, expert_parallel=8), **fields)
+    assert found.layout.expert_parallel == 8
+
+
+def test_aliases_of_sharding_mean_the_same():
+    named = [
+        need(
+            architecture="llama-3.1-8b", layout=given(sharding=name), speed=MFU_40, sizing=on(64)
+        ).layout.sharding
+        for name in ("full_shard", "shard_grad_op", "hybrid_shard")
+    ]
+    assert named == ["zero_3", "zero_2", "hybrid"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"sizing": on(512)},
+        {"sizing": on(288)},
+        {"architecture": "deepseek-v3", "sizing": on(512), "sequence_length_tokens": 4096},
+        MIXTRAL | {"sizing": on(64)},
+        {"architecture": "llama-3.1-405b", "sizing": on(1024), "gpu": "gb200-nvl72"},
+        {"sequence_length_tokens": 131072, "sizing": on(512)},
+    ],
+)
+def test_a_chosen_layout_is_legal_and_makes_the_gpu_count(fields):
+    found = need(**fields)
+    layout, rules = found.layout, case_of(**fields).layouts.rules
+    assert layout.gpu_count == found.gpu_count == fields["sizing"]["gpu_count"]
+    sequences = layout.data_parallel * layout.micro_batch_sequences * layout.micro_batch_count
+    assert sequences == rules.batch_sequences
+    again = given(
+        **{
+            name: getattr(layout, name)
+            for name in (
+                "tensor_parallel",
+                "pipeline_parallel",
+                "virtual_pipeline_stages",
+                "context_parallel",
+                "expert_parallel",
+                "sharding",
+                "micro_batch_sequences",
+                "recompute",
+            )
+        }
+    )
+    named = need(**fields | {"layout": again})
+    assert named.layout == layout
+    assert named.wall_clock_hours == found.wall_clock_hours
+    assert named.memory == found.memory
+
+
+@pytest.mark.parametrize("fields", [{}, MIXTRAL | {"sizing": on(64)}])
+def test_no_layout_that_fits_is_faster_than_the_chosen_one(fields):
+    case = case_of(**fields)
+    count = case.run.sizing.gpu_count
+    best = choose(case, count)
+    rules, memory = case.layouts.rules, case.layouts.memory
+    axes = rules.candidates(case.layouts.degrees, count)
+    rates = case.speed.estimated_rate(axes, case.recorder.off())[0]
+    available = case.gpu.memory_cuda_mib * 2**20
+    fits = memory.terms(axes, case.recorder.off()).total < 0.95 * available
+    assert best.rate == pytest.approx(rates[fits].max(), rel=1e-9)
+    assert (rates[~fits] > 0).any()
+
+
+def test_candidates_are_told_apart_and_described():
+    case = case_of(sizing=on(64))
+    axes = case.layouts.rules.candidates(case.layouts.degrees, 64)
+    names = {described(axes.take(index).layout()) for index in range(len(axes.tensor))}
+    assert len(names) == len(axes.tensor) > 100
+    assert set(np.unique(axes.sharding)) <= set(range(len(SHARDINGS)))
