@@ -202,6 +202,9 @@ def _rules(
     stored = recorder.off().assume("attention_scores_stored_fraction").value
     return LayoutRules(
         head_counts=architecture.head_counts,
+        key_value_head_counts=tuple(
+            sorted({g.attention.cache_shard_count for g in architecture.layer_groups})
+        ),
         expert_counts=architecture.expert_counts,
         layer_count=architecture.num_hidden_layers,
         sequence_tokens=run.sequence_length_tokens,

@@ -243,7 +243,7 @@ def _larger_fix(case: RunCase, layouts: LayoutModels, gpu_count: int) -> str:
     degrees = rules.degrees()
     counts = [n for n in _counts(case, layouts, degrees) if n > gpu_count][:FIX_ATTEMPTS]
     for count in counts:
-        axes = rules.candidates(degrees, count)
+        axes = rules.candidates(degrees, count, leanest=True)
         needed, limit = _needed_and_limit(case, layouts, axes)
         if np.any(needed < limit):
             best = axes.take(int(np.argmin(needed)))

@@ -22,7 +22,7 @@ MICRO_BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 VIRTUAL_STAGES = (1, 2, 4, 8)
 MOST_TENSOR, MOST_PIPELINE, MOST_CONTEXT, MOST_EXPERT = 64, 128, 64, 512
 MOST_COPIES = 1_000_000
-MOST_CANDIDATES = 3_000_000
+MOST_CANDIDATES = 1_000_000
 """Bounds of the search: wider than any layout in use, and small enough to answer in seconds."""
 UNSHARDED_GRADIENTS = (0, 1)
 """Schemes that keep gradients whole over a pipeline's many micro-batches."""
@@ -119,6 +119,7 @@ class LayoutRules:
     """What a model, its batch and its GPU allow."""
 
     head_counts: tuple[int, ...]
+    key_value_head_counts: tuple[int, ...]
     expert_counts: tuple[int, ...]
     layer_count: int
     sequence_tokens: int
@@ -135,12 +136,20 @@ class LayoutRules:
 
     def conditions(self, axes: LayoutAxes, gpu_count: int) -> list[Condition]:
         """Every rule that a layout must keep, in the order in which a fault is reported."""
-        return [*self._of_the_model(axes), *self._of_the_batch(axes, gpu_count)]
+        return [
+            *self._of_the_heads(axes),
+            *self._of_the_layers(axes),
+            *self._of_the_batch(axes, gpu_count),
+        ]
 
-    def _of_the_model(self, axes: LayoutAxes) -> list[Condition]:
-        tensor, chunks, expert = axes.tensor, axes.pipeline * axes.virtual, axes.expert
+    def _of_the_heads(self, axes: LayoutAxes) -> list[Condition]:
+        tensor = axes.tensor
         heads = [np.mod(count, tensor) == 0 for count in self.head_counts]
-        experts = [np.mod(count, expert) == 0 for count in self.expert_counts or (1,)]
+        # Beyond the key and value heads, whole heads are copied.
+        shared = [
+            (np.mod(count, tensor) == 0) | (np.mod(tensor, count) == 0)
+            for count in self.key_value_head_counts
+        ]
         return [
             Condition(
                 "tensor_parallel within the scale-up domain",
@@ -150,10 +159,22 @@ class LayoutRules:
             ),
             Condition(
                 "tensor_parallel divides the attention heads",
-                np.logical_and.reduce(heads) if heads else np.greater(tensor, 0),
+                np.logical_and.reduce([np.greater(tensor, 0), *heads]),
                 tensor,
                 min(self.head_counts, default=0),
             ),
+            Condition(
+                "tensor_parallel divides the key and value heads, or is a multiple of them",
+                np.logical_and.reduce([np.greater(tensor, 0), *shared]),
+                tensor,
+                min(self.key_value_head_counts, default=0),
+            ),
+        ]
+
+    def _of_the_layers(self, axes: LayoutAxes) -> list[Condition]:
+        chunks, expert = axes.pipeline * axes.virtual, axes.expert
+        experts = [np.mod(count, expert) == 0 for count in self.expert_counts or (1,)]
+        return [
             Condition(
                 # Embedding and head count as layers: balanced pipelines give the end stages less.
                 "a layer for every pipeline chunk",
@@ -247,13 +268,20 @@ class LayoutRules:
         share = stage_share(layer_count=self.layer_count, pipeline_parallel=pipeline)
         return bool(share * pipeline <= self.imbalance_factor)
 
-    def candidates(self, degrees: LayoutAxes, gpu_count: int) -> LayoutAxes:
-        """Every legal layout of these splits on so many GPUs."""
+    def candidates(
+        self, degrees: LayoutAxes, gpu_count: int, *, leanest: bool = False
+    ) -> LayoutAxes:
+        """Every legal layout of these splits on so many GPUs, or those that hold least.
+
+        Raises:
+            InvalidScenario: If there are more than can be searched.
+        """
         copy = degrees.tensor * degrees.pipeline * degrees.context
         data = gpu_count // copy
         usable = (gpu_count % copy == 0) & (self.batch_sequences % np.maximum(data, 1) == 0)
         splits, data = degrees.take(usable), data[usable]
-        choices = _columns(product(range(len(SHARDINGS)), MICRO_BATCHES, self.recomputes))
+        micro_batches, recomputes = ((1,), (FULL,)) if leanest else (MICRO_BATCHES, self.recomputes)
+        choices = _columns(product(range(len(SHARDINGS)), micro_batches, recomputes))
         self._check_size(len(data) * len(choices[0]))
         split, choice = np.indices((len(data), len(choices[0]))).reshape(2, -1)
         sharding, micro_batch, recompute = (column[choice] for column in choices)

@@ -103,7 +103,7 @@ class EstimatedSpeed(Value):
     kind: Literal["estimated"] = "estimated"
     """Kind of speed."""
     software_stack: Literal["vendor_tuned", "pytorch_fsdp"] | None = None
-    """Training stack; when null, vendor-tuned for layouts with tensor or pipeline parallelism."""
+    """Training stack; null takes the vendor-tuned one for layouts that split layers or experts."""
 
 
 class MfuSpeed(Value):

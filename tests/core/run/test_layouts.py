@@ -95,6 +95,13 @@ def test_heads_that_no_group_divides_name_those_that_do():
     assert need(layout=given(tensor_parallel=8), **fields).gpu_count == 48
 
 
+def test_key_and_value_heads_are_divided_or_copied_whole():
+    # 96 query heads, 8 key and value heads: 3 divides the first, and neither divides the other.
+    fields = {"architecture": "glm-4.5", "speed": MFU_40, "sizing": on(96)}
+    fields |= {"global_batch_tokens": 8192 * 96, "layout": given(tensor_parallel=3)}
+    assert "key and value heads" in refusal(**fields).limit
+
+
 def test_a_batch_that_is_not_whole_sequences_names_the_nearest_that_are():
     reason = refusal(global_batch_tokens=4_000_000, speed=MFU_40)
     # 4,000,000 / 8,192 = 488.28.
