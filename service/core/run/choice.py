@@ -48,7 +48,7 @@ def choose(case: RunCase, gpu_count: int) -> Choice | Infeasibility:
         NoConstants: If the speed cannot be estimated on this GPU.
     """
     if case.layouts is None:
-        return chosen(case, gpu_count, None, case.recorder.off())
+        return _chosen(case, gpu_count, None)
     uneven = _uneven_batch(case)
     if uneven is not None:
         return uneven
@@ -57,9 +57,8 @@ def choose(case: RunCase, gpu_count: int) -> Choice | Infeasibility:
     return _fastest(case, case.layouts, gpu_count)
 
 
-def chosen(case: RunCase, gpu_count: int, axes: LayoutAxes | None, recorder: Recorder) -> Choice:
-    """A choice with its speed, recorded when the recorder is on."""
-    rate, factors = rate_of(case, axes, recorder)
+def _chosen(case: RunCase, gpu_count: int, axes: LayoutAxes | None) -> Choice:
+    rate, factors = rate_of(case, axes, case.recorder.off())
     return Choice(gpu_count, axes, float(rate), tuple(factors))
 
 
@@ -105,7 +104,7 @@ def _named(
         return _illegal(case, layouts, given, gpu_count, fault)
     needed, limit = _needed_and_limit(case, layouts, axes)
     if needed < limit:
-        return chosen(case, gpu_count, axes, case.recorder.off())
+        return _chosen(case, gpu_count, axes)
     fix = _named_fix(case, layouts, given, gpu_count)
     return _too_large(case, float(needed), limit, fix or _larger_fix(case, layouts, gpu_count))
 
@@ -169,7 +168,7 @@ def _fastest(case: RunCase, layouts: LayoutModels, gpu_count: int) -> Choice | I
     top = np.flatnonzero(fits & (rate >= rate[fits].max() * (1 - EQUAL_SPEED)))
     lost = layouts.network.lost_s(axes.take(top), rate[top], quiet)
     best = top[np.lexsort((needed[top], np.broadcast_to(lost, top.shape)))[0]]
-    return chosen(case, gpu_count, axes.take(int(best)), quiet)
+    return _chosen(case, gpu_count, axes.take(int(best)))
 
 
 def _possible(case: RunCase, axes: LayoutAxes, rate: Any) -> Any:

@@ -5,6 +5,7 @@ from datetime import date
 
 import pytest
 
+from service.core.architecture.model import ModelArchitecture
 from service.core.errors import InvalidScenario, UnknownKey
 from service.core.hardware import Gpu
 from service.core.registry import definition_named
@@ -237,6 +238,29 @@ def test_adapters_cost_two_thirds_of_the_work_and_a_small_checkpoint():
     # Rank 16 beside q (8192 + 8192), k and v (2·8192 + 2048), o, and three matrices of 28,672.
     layer = 16 * (2 * (8192 + 8192) + 2 * 8192 + 2048 + 3 * (8192 + 28672))
     assert lora.checkpoint_bytes == 80 * layer * 16
+
+
+def test_adapters_save_state_and_not_activations():
+    # Measured on huggingface/peft#2196: gradients fall to a hundredth, activations do not fall.
+    layout = given(tensor_parallel=8, pipeline_parallel=4)
+    full = need(speed=MFU_40, layout=layout).memory
+    lora = need(speed=MFU_40, layout=layout, adapter={"kind": "lora"}).memory
+    assert lora.gradients < full.gradients / 50
+    assert lora.activations == full.activations
+
+
+def test_tying_the_head_changes_weights_and_not_the_work():
+    tied = snapshot().architecture("llama-3.2-1b")
+    facts = tied.model_dump(exclude={"provenance"})
+    untied = ModelArchitecture.model_validate(facts | {"tie_word_embeddings": False})
+    name = "training_flops_per_token_with_attention"
+    fields = {"speed": MFU_40, "sizing": on(8)}
+    work = [
+        quantities(architecture=architecture.model_dump(exclude={"provenance"}), **fields)[name]
+        for architecture in (tied, untied)
+    ]
+    assert untied.parameter_count - tied.parameter_count == 128256 * 2048
+    assert work[0].value == work[1].value
 
 
 def test_a_rack_fails_like_the_servers_it_holds():
