@@ -260,9 +260,7 @@ class _Planning:
             gpu_count=pool.held_gpu_count,
             gpu_count_per_instance=multiple,
         )
-        hours: dict[Use, float] = {"used": 0.0, "redo": 0.0, "idle": 0.0}
-        for item in pool.hour_uses:
-            hours[item.use] += item.gpu_hours
+        hours = _hours_by_use(pool)
         allocated = sum(hours.values())
         recorder.note("allocated_gpu_hours", allocated)
         recorder.note("used_gpu_hours", hours["used"])
@@ -291,3 +289,10 @@ class _Planning:
             ),
             preempted_gpu_count_per_day=pool.preempted_gpu_count_per_day,
         )
+
+
+def _hours_by_use(pool: PoolUse) -> dict[Use, float]:
+    hours: dict[Use, float] = {"used": 0.0, "redo": 0.0, "idle": 0.0}
+    for item in pool.hour_uses:
+        hours[item.use] += item.gpu_hours
+    return hours
