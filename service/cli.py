@@ -9,32 +9,21 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
 from uuid import uuid4
 
 from service import __version__
+from service.access.errors import AccessError
+from service.command import FAILED, WRONG_INPUT, Command, CommandError, add_command, settings_beside
 from service.core.errors import CoreError
 from service.core.plans import PlanRequest
 from service.db.errors import DatabaseError
-from service.settings import DEFAULT_TEAM, PROJECT_ROOT, Settings
-
-FAILED = 1
-WRONG_INPUT = 2
+from service.key_commands import add_key_commands
+from service.settings import DEFAULT_TEAM, PROJECT_ROOT, Settings, SettingsError
 
 BASELINE_AS_OF_DATE = date(2026, 11, 29)
 """Day of the golden estimates: they change with the planners and the catalog, never with time."""
-
-Command = Callable[[argparse.Namespace], int]
-
-
-class CommandError(Exception):
-    """A failure that the message explains in one line."""
-
-    def __init__(self, message: str, *, exit_code: int = FAILED) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -47,6 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
     except CommandError as error:
         return _complain(error, error.exit_code)
     except CoreError as error:
+        return _complain(error, WRONG_INPUT)
+    except (AccessError, SettingsError) as error:
         return _complain(error, WRONG_INPUT)
     except DatabaseError as error:
         return _complain(error, FAILED)
@@ -66,35 +57,27 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"gpuplan {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_serve(commands)
-    _add(commands, "migrate", _migrate, "bring the database of DATABASE_URL to the newest revision")
+    add_command(
+        commands, "migrate", _migrate, "bring the database of DATABASE_URL to the newest revision"
+    )
     _add_plan(commands)
     _add_catalog(commands)
+    add_key_commands(commands)
     nested = commands.add_parser("openapi", help="the API description").add_subparsers(
         required=True, metavar="ACTION"
     )
-    _add(nested, "write", _write_openapi, "write openapi/v1.yaml")
+    add_command(nested, "write", _write_openapi, "write openapi/v1.yaml")
     nested = commands.add_parser("baseline", help="the golden estimates").add_subparsers(
         required=True, metavar="ACTION"
     )
-    _add(nested, "write", _write_baseline, "write what the planners answer now, for review")
-    return parser
-
-
-def _add(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser],
-    name: str,
-    command: Command,
-    description: str,
-) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=description, description=description
-    )
-    parser.set_defaults(command=command)
+    add_command(nested, "write", _write_baseline, "write what the planners answer now, for review")
     return parser
 
 
 def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = _add(commands, "serve", _serve, "serve the API, with a database of its own if need be")
+    parser = add_command(
+        commands, "serve", _serve, "serve the API, with a database of its own if need be"
+    )
     parser.add_argument("--host", default="127.0.0.1", help="address to serve on (127.0.0.1)")
     parser.add_argument("--port", type=_port, default=8000, help="port; 0: a free one (8000)")
     parser.add_argument(
@@ -104,7 +87,7 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = _add(commands, "plan", _plan, "print the plan of a request, without any server")
+    parser = add_command(commands, "plan", _plan, "print the plan of a request, without any server")
     parser.add_argument(
         "request", type=Path, metavar="SCENARIO.json", help="what would be sent to POST /v1/plans"
     )
@@ -114,12 +97,12 @@ def _add_catalog(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     nested = commands.add_parser(
         "catalog", help="the files of hardware, models and prices"
     ).add_subparsers(required=True, metavar="ACTION")
-    check = _add(nested, "check", _check_catalog, "name every fault by file and line")
-    publish = _add(
+    check = add_command(nested, "check", _check_catalog, "name every fault by file and line")
+    publish = add_command(
         nested, "publish", _publish_catalog, "make a release of DATABASE_URL, unless it has one"
     )
     publish.add_argument("--notes", default="", help="what changed since the release before")
-    schema = _add(nested, "schema", _write_catalog_schema, "write the schemas for editors")
+    schema = add_command(nested, "schema", _write_catalog_schema, "write the schemas for editors")
     for parser in (check, publish, schema):
         parser.add_argument(
             "folder",
@@ -128,7 +111,7 @@ def _add_catalog(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
             default=PROJECT_ROOT / "catalog",
             help="folder of the files (catalog)",
         )
-    retire = _add(
+    retire = add_command(
         nested, "retire", _retire_release, "take a release out of `latest`; it stays readable"
     )
     retire.add_argument("version", help="version of the release, such as 2026.11.1")
@@ -151,13 +134,7 @@ def _worker_count(text: str) -> int:
 def _serve(arguments: argparse.Namespace) -> int:
     from service.launch import LaunchError, ServeOptions, serve
 
-    settings = Settings.from_environment()
-    if arguments.data is not None and settings.database_url is not None:
-        raise CommandError(
-            "--data names the folder of the embedded database, but DATABASE_URL names another "
-            "database. Give one of the two.",
-            exit_code=WRONG_INPUT,
-        )
+    settings = settings_beside(arguments.data)
     options = ServeOptions(arguments.host, arguments.port, arguments.workers, arguments.data)
     try:
         serve(options, settings)

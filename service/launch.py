@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import ipaddress
 import shlex
 import signal
 import socket
@@ -26,14 +27,26 @@ from service.db.embedded import (
     EmbeddedPostgres,
     default_data_folder,
     end_with_parent,
+    running_url,
 )
 from service.db.migrate import migrate
-from service.settings import PROJECT_ROOT, Settings, worker_environment
+from service.settings import (
+    DEFAULT_TEAM,
+    PROJECT_ROOT,
+    AccessMode,
+    Settings,
+    worker_environment,
+)
 
 START_LIMIT_S = 120.0
 DRAIN_LIMIT_S = 30
 POLL_INTERVAL_S = 0.1
 EXAMPLE_REQUEST = PROJECT_ROOT / "openapi" / "examples" / "create_plan.request.json"
+
+ACCESS_LINES: dict[AccessMode, str] = {
+    "open": f"open: whoever reaches this address acts as team {DEFAULT_TEAM!r} with all scopes",
+    "keys": "each request needs an API key; `gpuplan key create` makes one",
+}
 
 
 class LaunchError(Exception):
@@ -74,10 +87,11 @@ def serve(options: ServeOptions, settings: Settings) -> None:
         migrate(databases.owner_url, databases.service_url)
         _publish_catalog(databases.service_url)
         metrics_folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gpuplan-metrics-"))
-        environment = worker_environment(databases.service_url, metrics_folder)
+        access_mode = settings.access_mode or _default_access_mode(options.host, databases)
+        environment = worker_environment(databases.service_url, metrics_folder, access_mode)
         workers = stack.enter_context(_workers(options, port, environment))
         _wait_until_ready(options.host, port, workers)
-        _greet(_address(options.host, port))
+        _greet(_address(options.host, port), access_mode)
         _wait_while_well(workers, databases.embedded)
 
 
@@ -111,6 +125,33 @@ def _databases(data_folder: Path | None, settings: Settings) -> Iterator[Databas
     folder = data_folder or default_data_folder(PROJECT_ROOT)
     with EmbeddedPostgres(folder, programs=settings.pg_bindir) as server:
         yield Databases(server.url(SERVICE_ROLE), server.url(OWNER_ROLE), server)
+
+
+@contextlib.contextmanager
+def owner_url(data_folder: Path | None, settings: Settings) -> Iterator[str]:
+    """The address of the database for the role that owns it, reachable within the block.
+
+    An embedded server that serves now is used as it is; else it is started for the block.
+
+    Raises:
+        DatabaseError: the database cannot be started or migrated.
+    """
+    if settings.migration_url is None:
+        running = running_url(data_folder or default_data_folder(PROJECT_ROOT), OWNER_ROLE)
+        if running is not None:
+            yield running
+            return
+    with _databases(data_folder, settings) as databases:
+        if databases.embedded is not None:
+            migrate(databases.owner_url, databases.service_url)
+        yield databases.owner_url
+
+
+def _default_access_mode(host: str, databases: Databases) -> AccessMode:
+    """Open where nobody but this machine's users reaches a database that is nobody else's."""
+    addresses = [found[4][0] for found in socket.getaddrinfo(host, None)]
+    is_loopback = all(ipaddress.ip_address(each).is_loopback for each in addresses)
+    return "open" if databases.embedded is not None and is_loopback else "keys"
 
 
 def _publish_catalog(url: str) -> None:
@@ -173,11 +214,13 @@ def _wait_until_ready(host: str, port: int, workers: subprocess.Popen[bytes]) ->
     raise LaunchError(f"the workers were not ready in {START_LIMIT_S:.0f} s.")
 
 
-def _greet(address: str) -> None:
+def _greet(address: str, access_mode: AccessMode) -> None:
     print(f"gpuplan: serving on {address}")
+    print(f"gpuplan: {ACCESS_LINES[access_mode]}")
     print(f"gpuplan: documentation at {address}/docs")
+    key = "" if access_mode == "open" else "-H 'Authorization: Bearer KEY' "
     print(
-        f"gpuplan: try  curl -s {address}/v1/plans -H 'Content-Type: application/json' "
+        f"gpuplan: try  curl -s {address}/v1/plans {key}-H 'Content-Type: application/json' "
         f"--data-binary @{shlex.quote(str(EXAMPLE_REQUEST))}",
         flush=True,
     )

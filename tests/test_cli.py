@@ -23,7 +23,7 @@ GPUPLAN = Path(sys.executable).with_name("gpuplan")
 ADDRESS = re.compile(r"^gpuplan: serving on (http://127\.0\.0\.1:\d+)$", re.MULTILINE)
 START_LIMIT_S = 90
 STOP_LIMIT_S = 60
-OWN_DATABASE = {"DATABASE_URL": "", "DATABASE_MIGRATION_URL": ""}
+OWN_DATABASE = {"DATABASE_URL": "", "DATABASE_MIGRATION_URL": "", "ACCESS_MODE": ""}
 
 
 class Serving:
@@ -112,6 +112,7 @@ def test_serve_prints_where_it_serves_and_ends_whole_when_told(open_folder, sign
     data = open_folder / "data"
     with serving(open_folder, "--data", str(data)) as running:
         assert httpx.get(f"{running.url}/health/ready").json() == {"status": "ok"}
+        assert "gpuplan: open: whoever reaches this address acts as team 'local'" in running.output
         assert f"documentation at {running.url}/docs\n" in running.output
         assert f"curl -s {running.url}/v1/plans " in running.output
         assert httpx.get(f"{running.url}/docs").status_code == 200

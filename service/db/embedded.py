@@ -123,9 +123,7 @@ class EmbeddedPostgres:
 
     def url(self, role: str, database: str = DATABASE_NAME) -> str:
         """The address of a database for a role, in the form that every driver takes."""
-        return (
-            f"postgresql://{role}@/{database}?host={quote(str(self._sockets), safe='')}&port=5432"
-        )
+        return _socket_url(self._sockets, role, database)
 
     def start(self) -> None:
         """Start the server, making its data first where there is none, and wait until it is ready.
@@ -293,6 +291,23 @@ class EmbeddedPostgres:
                         sql.Identifier(DATABASE_NAME), sql.Identifier(OWNER_ROLE)
                     )
                 )
+
+
+def _socket_url(sockets: Path, role: str, database: str) -> str:
+    return f"postgresql://{role}@/{database}?host={quote(str(sockets), safe='')}&port=5432"
+
+
+def running_url(data_folder: Path, role: str) -> str | None:
+    """The address of the server that another process runs over a data folder; None without one."""
+    pid_file = data_folder.absolute() / "cluster" / "postmaster.pid"
+    try:
+        lines = pid_file.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return None
+    # The first folder of sockets stands in line 5. A file left by a crash names no live process.
+    if len(lines) < 8 or lines[7].strip() != "ready" or not _is_alive(lines[0]):
+        return None
+    return _socket_url(Path(lines[4]), role, DATABASE_NAME)
 
 
 def _take_lock(path: Path, folder: Path) -> int:

@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db.errors import DatabaseError
-from service.db.tables import SERVICE_PRIVILEGES
+from service.db.tables import SERVICE_FUNCTIONS, SERVICE_PRIVILEGES
 
 MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
 ADVISORY_LOCK_KEY = 7_239_411_508  # any number that no other program of the same database uses
@@ -122,8 +122,12 @@ def _grant_service_role(connection: Connection, service_url: str) -> None:
         return
     _ensure_role(connection, role, address.get("password"))
     for table, privileges in SERVICE_PRIVILEGES.items():
-        statement = sql.SQL("GRANT " + privileges + " ON {} TO {}")
-        _execute(connection, statement.format(sql.Identifier(table), sql.Identifier(role)))
+        if privileges is not None:
+            statement = sql.SQL("GRANT " + privileges + " ON {} TO {}")
+            _execute(connection, statement.format(sql.Identifier(table), sql.Identifier(role)))
+    for function in SERVICE_FUNCTIONS:
+        statement = sql.SQL("GRANT EXECUTE ON FUNCTION " + function + " TO {}")
+        _execute(connection, statement.format(sql.Identifier(role)))
 
 
 def _warn_about_one_role(connection: Connection, role: str) -> None:

@@ -44,8 +44,12 @@ SERVICE_PRIVILEGES = {
     "plan_line": "SELECT, INSERT",
     "plan_quantity": "SELECT, INSERT",
     "idempotency_key": "SELECT, INSERT, UPDATE, DELETE",
+    "api_key": None,
 }
-"""What the role that serves is granted on each table."""
+"""What the role that serves is granted on each table; None: nothing at all."""
+
+SERVICE_FUNCTIONS = ("find_api_key(bytea)",)
+"""Functions that run as the owner of the tables, and that only the role that serves may call."""
 
 TEAM_TABLES = ("plan", "plan_line", "plan_quantity", "idempotency_key")
 """Tables whose rows belong to a team and are seen by that team alone."""
@@ -204,4 +208,28 @@ class IdempotencyKey(Base):
             initially="DEFERRED",
         ),
         Index(None, "team", "created_at"),  # to find those that have run out
+    )
+
+
+class ApiKeyRow(Base):
+    """A key that was given to a team; of the key itself only the hash is kept.
+
+    The role that serves cannot read this table: it asks `find_api_key` about one hash at a time.
+    """
+
+    __tablename__ = "api_key"
+
+    id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
+    team: Mapped[str] = mapped_column(Text)
+    name: Mapped[str] = mapped_column(Text)
+    scopes: Mapped[list[str]] = mapped_column(ARRAY(Text))
+    key_hash: Mapped[bytes] = mapped_column(unique=True)
+    created_at: Mapped[datetime] = mapped_column(Instant)
+    expires_at: Mapped[datetime | None] = mapped_column(Instant)
+    revoked_at: Mapped[datetime | None] = mapped_column(Instant)
+
+    __table_args__ = (
+        CheckConstraint("team <> ''", name="team_is_named"),
+        CheckConstraint("cardinality(scopes) > 0", name="has_scopes"),
+        CheckConstraint("length(key_hash) = 32", name="hash_is_sha256"),
     )

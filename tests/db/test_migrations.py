@@ -152,9 +152,9 @@ def test_every_table_with_a_team_is_walled_off(database):
             "SELECT relname FROM pg_class WHERE relforcerowsecurity AND relrowsecurity"
         )
         assert {row[0] for row in walled} == set(TEAM_TABLES)
-    assert set(TEAM_TABLES) == {
-        name for name, table in PlanRow.metadata.tables.items() if "team" in table.columns
-    }
+    have_team = {n for n, table in PlanRow.metadata.tables.items() if "team" in table.columns}
+    unreadable = {name for name, privileges in SERVICE_PRIVILEGES.items() if privileges is None}
+    assert set(TEAM_TABLES) == have_team - unreadable
 
 
 def test_a_role_that_is_above_row_level_security_may_not_serve(server, database):
@@ -196,12 +196,15 @@ def test_a_server_that_is_not_there_is_named():
         migrate("postgresql://nobody@127.0.0.1:1/nothing")
 
 
-def test_the_linter_of_migrations_finds_nothing():
+@pytest.mark.parametrize("number", range(len(REVISIONS)))
+def test_the_linter_of_migrations_finds_nothing(number):
+    """One at a time: in a file of several transactions it takes the first alone for one."""
     squawk = shutil.which("squawk", path=Path(sys.executable).parent)
     assert squawk, "the extra `lint` installs it"
     config = migration_config()
     config.output_buffer = io.StringIO()
-    command.upgrade(config, "head", sql=True)
+    before = REVISIONS[number - 1] if number else "base"
+    command.upgrade(config, f"{before}:{REVISIONS[number]}", sql=True)
     # Positions fit 32 bits; the length of the column in Alembic's own table is Alembic's choice.
     excluded = "--exclude=prefer-bigint-over-int,prefer-text-field"
     statements = config.output_buffer.getvalue()

@@ -1,0 +1,1 @@
+"""Who may do what: teams, API keys and their scopes."""
