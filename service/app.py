@@ -10,6 +10,7 @@ import structlog
 from litestar import Litestar
 from litestar.datastructures import State
 
+from service.access.scopes import Caller, Scope
 from service.api.edge import wrap
 from service.api.json_body import StrictBodies, StrictRequest
 from service.api.openapi import build_spec, query_parameters, to_yaml
@@ -20,6 +21,9 @@ from service.api.routes import ROUTE_HANDLERS
 from service.db.errors import DatabaseError
 from service.db.session import make_engine, make_read_pool
 from service.settings import DEFAULT_TEAM, Settings
+
+OPEN_CALLER = Caller(DEFAULT_TEAM, frozenset(Scope))
+"""Whoever calls in open mode."""
 
 
 def configure_logging() -> None:
@@ -56,7 +60,8 @@ def create_app(settings: Settings | None = None) -> Litestar:
     if settings is None:
         settings = Settings.from_environment()
         configure_logging()
-    spec = build_spec()
+    is_open = settings.access_mode == "open"
+    spec = build_spec(is_open=is_open)
     app = Litestar(
         ROUTE_HANDLERS,
         before_request=request_checks(query_parameters(spec)),
@@ -71,7 +76,7 @@ def create_app(settings: Settings | None = None) -> Litestar:
             {
                 "openapi_yaml": cache(lambda: to_yaml(spec)),
                 "metrics_folder": settings.prometheus_multiproc_dir,
-                "team": DEFAULT_TEAM,
+                "open_caller": OPEN_CALLER if is_open else None,
             }
         ),
     )

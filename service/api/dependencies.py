@@ -1,32 +1,47 @@
-"""What handlers ask for by name: the session of a request, and how to open more of them."""
+"""What handlers ask for by name: who calls, the session of the request, how to open more."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from functools import partial
+from typing import Any
 
+from litestar import Request
 from litestar.datastructures import State
 from litestar.di import NamedDependency, Provide
 from litestar.params import SkipValidation
 
+from service.access.scopes import Caller
 from service.db.session import team_session
 from service.plans.repository import OpenSession, Session
 
+RequestCaller = NamedDependency[Caller]
 
-async def _session(state: State) -> AsyncIterator[Session]:
+
+async def _caller(request: Request[Any, Any, Any]) -> Caller:
+    """Tell who sends the request, as `authorize` has found out."""
+    caller: Caller = request.auth
+    return caller
+
+
+async def _session(state: State, caller: RequestCaller) -> AsyncIterator[Session]:
     """Open the one transaction of a request; it ends before the answer is sent.
 
     What the handler raises rolls it back.
     """
-    async with team_session(state.engine, state.team) as session:
+    async with team_session(state.engine, caller.team) as session:
         yield session
 
 
-async def _open_session(state: State) -> OpenSession:
+async def _open_session(state: State, caller: RequestCaller) -> OpenSession:
     """Give a stream the means to open transactions after the request's own has ended."""
-    return partial(team_session, state.engine, state.team)
+    return partial(team_session, state.engine, caller.team)
 
 
-DEPENDENCIES = {"session": Provide(_session), "open_session": Provide(_open_session)}
+DEPENDENCIES = {
+    "caller": Provide(_caller),
+    "session": Provide(_session),
+    "open_session": Provide(_open_session),
+}
 RequestSession = NamedDependency[Session]
 SessionOpener = NamedDependency[SkipValidation[OpenSession]]  # a protocol, which cannot be checked

@@ -8,6 +8,9 @@ from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, 
 from prometheus_client.exposition import generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from service.access.scopes import Scope
+from service.api.access import OPEN_ON_LOOPBACK, needs
+
 METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST"})
 
 _requests = Counter(
@@ -25,7 +28,13 @@ def count_request(method: str, route: str, status: int, seconds: float) -> None:
     _seconds.labels(method, route).observe(seconds)
 
 
-@get("/metrics", include_in_schema=False, sync_to_thread=True)
+@get(
+    "/metrics",
+    include_in_schema=False,
+    sync_to_thread=True,
+    security=needs(Scope.PLAN_READ),
+    opt={OPEN_ON_LOOPBACK: True},
+)
 def get_metrics(state: State) -> Response[bytes]:
     """Send the counts of all workers where they share a folder, else of this process."""
     registry = REGISTRY

@@ -21,7 +21,8 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_jso
 from pydantic_core import core_schema
 
 from service import __version__
-from service.api.problems import PROBLEM_MEDIA_TYPE
+from service.api.access import SECURITY_SCHEMES
+from service.api.problems import PROBLEM_MEDIA_TYPE, ProblemKind
 from service.api.routes import ROUTE_HANDLERS
 
 Spec = dict[str, Any]
@@ -177,8 +178,8 @@ def _problem_response(status: str, description: str) -> dict[str, Any]:
         "description": description,
         "content": {PROBLEM_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
     }
-    if status == "503":
-        response["headers"] = {"Retry-After": RETRY_AFTER}
+    if status in PROBLEM_HEADERS:
+        response["headers"] = PROBLEM_HEADERS[status]
     return response
 
 
@@ -210,9 +211,21 @@ def _tidy_responses(operation: dict[str, Any], components: dict[str, Any]) -> No
 
 TEXT_SCHEMAS = {"application/yaml": {"type": "object"}, "text/csv": {"type": "string"}}
 """What is in a text that Litestar sends without looking into it."""
-RETRY_AFTER = {
-    "description": "Seconds to wait before the next try.",
-    "schema": {"type": "string"},
+CHALLENGE = {
+    "WWW-Authenticate": {
+        "description": "What the address asks for (RFC 6750).",
+        "schema": {"type": "string"},
+    }
+}
+PROBLEM_HEADERS = {
+    "401": CHALLENGE,
+    "403": CHALLENGE,
+    "503": {
+        "Retry-After": {
+            "description": "Seconds to wait before the next try.",
+            "schema": {"type": "string"},
+        }
+    },
 }
 IF_NONE_MATCH = {
     "name": "If-None-Match",
@@ -240,18 +253,30 @@ def _add_entity_tags(method: str, operation: dict[str, Any]) -> None:
         operation["responses"]["304"] = {"description": "The caller has the current answer."}
 
 
+def _add_refusals_of_access(operation: dict[str, Any]) -> None:
+    """Describe what an address that asks for a key says without it."""
+    if "security" in operation:
+        for kind in (ProblemKind.UNAUTHENTICATED, ProblemKind.MISSING_SCOPE):
+            operation["responses"][str(kind.status)] = {"description": f"{kind.title}."}
+
+
 def _tidy_operation(method: str, operation: dict[str, Any], components: dict[str, Any]) -> None:
     operation["summary"] = operation["description"].partition("\n")[0].rstrip(".")
     operation.pop("deprecated", None)
     for parameter in operation.get("parameters", ()):
         _tidy_parameter(parameter)
+    _add_refusals_of_access(operation)
     _tidy_responses(operation, components)
     _add_entity_tags(method, operation)
     operation["responses"] = dict(sorted(operation["responses"].items()))
 
 
-def build_spec() -> Spec:
-    """Describe every address as an OpenAPI 3.1 document."""
+def build_spec(*, is_open: bool = False) -> Spec:
+    """Describe every address as an OpenAPI 3.1 document.
+
+    Args:
+        is_open: describe a service in open mode, which takes requests without a key as well.
+    """
     config = OpenAPIConfig(
         title="gpuplan",
         version=__version__,
@@ -269,15 +294,18 @@ def build_spec() -> Spec:
     app = Litestar(ROUTE_HANDLERS, openapi_config=config, logging_config=None)
     described = app.openapi_schema.to_schema()
     spec: Spec = {name: described[name] for name in ("openapi", "info", "servers", "tags")}
-    spec["security"] = []  # open mode: whoever reaches the port acts as the one team
+    spec["security"] = []  # what asks for a key says so itself
     spec["paths"] = dict(sorted(described["paths"].items()))
     spec["components"] = {
         "schemas": _components(app),
         "parameters": {"IfNoneMatch": IF_NONE_MATCH},
         "responses": {},
+        "securitySchemes": SECURITY_SCHEMES,
     }
     for _, method, operation in _operations(spec):
         _tidy_operation(method, operation, spec["components"])
+        if is_open and "security" in operation:
+            operation["security"] = [{}, *operation["security"]]
     return spec
 
 

@@ -41,6 +41,8 @@ class ProblemKind(Enum):
     MALFORMED_BODY = ("malformed-body", 400, "The body is not acceptable JSON")
     MALFORMED_QUERY = ("malformed-query", 400, "The query string is not acceptable")
     MALFORMED_REQUEST = ("malformed-request", 400, "The request is not acceptable")
+    UNAUTHENTICATED = ("unauthenticated", 401, "The request needs a valid API key")
+    MISSING_SCOPE = ("missing-scope", 403, "The API key does not allow this")
     NOT_FOUND = ("not-found", 404, "There is nothing at this address")
     METHOD_NOT_ALLOWED = ("method-not-allowed", 405, "The method does not apply here")
     CONFLICT = ("conflict", 409, "The request contradicts what is stored")

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl
 
 from litestar import Request
 
+from service.api.access import authorize
 from service.api.problems import FieldProblem, ProblemError, ProblemKind
 
 JSON_MEDIA_TYPE = "application/json"
@@ -67,6 +68,7 @@ def request_checks(
     """
 
     async def check(request: Request[Any, Any, Any]) -> None:
+        await authorize(request)
         handler = request.route_handler
         _check_query(request, known_parameters.get(str(handler.operation_id), {}))
         if "data" in handler.parsed_fn_signature.parameters:

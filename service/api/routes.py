@@ -5,15 +5,18 @@ from __future__ import annotations
 from litestar import Router
 from litestar.types import ControllerRouterHandler
 
+from service.access.scopes import Scope
+from service.api.access import needs
 from service.api.dependencies import DEPENDENCIES
 from service.api.docs_page import get_docs_page, get_docs_part, get_openapi
 from service.api.metrics import get_metrics
 from service.api.v1 import catalog, comparisons, plan_tables, plans
 from service.api.v1.health import get_liveness, get_readiness
 
-STORED = Router(
+READ = Router(
     "/",
     dependencies=DEPENDENCIES,
+    security=needs(Scope.PLAN_READ),
     route_handlers=[
         catalog.list_catalog_releases,
         catalog.export_catalog_releases_csv,
@@ -37,5 +40,5 @@ ROUTE_HANDLERS: tuple[ControllerRouterHandler, ...] = (
     get_openapi,
     get_docs_page,
     get_docs_part,
-    STORED,
+    READ,
 )

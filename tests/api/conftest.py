@@ -1,3 +1,4 @@
+import asyncio
 import contextlib
 import os
 import signal
@@ -5,13 +6,17 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from service.access.keys import create_key
+from service.access.repository import owner_transaction
 from service.app import configure_logging, create_app
 from service.catalog.publish import publish_folder
 from service.settings import Settings
@@ -30,7 +35,7 @@ def logging():
 @pytest.fixture(scope="session")
 def bare_app():
     """The application without a database: for what is answered before any handler needs one."""
-    return create_app(Settings(allowed_hosts=("plans.example.org",)))
+    return create_app(Settings(allowed_hosts=("plans.example.org",), access_mode="open"))
 
 
 @pytest.fixture
@@ -67,7 +72,12 @@ def serving(database, folder, *, workers=1, **environment):
         process = subprocess.Popen(
             [*command, "--workers", str(workers)],
             cwd=ROOT,
-            env={**os.environ, "DATABASE_URL": database.service_url, **environment},
+            env={
+                **os.environ,
+                "DATABASE_URL": database.service_url,
+                "ACCESS_MODE": "open",
+                **environment,
+            },
             stdout=output,
             stderr=subprocess.STDOUT,
         )
@@ -104,6 +114,42 @@ def server_url(server, published, tmp_path_factory):
     folder = tmp_path_factory.mktemp("server")
     with server.clone(template=published) as database, serving(database, folder) as url:
         yield url
+
+
+@dataclass(frozen=True)
+class KeyedService:
+    """A live server that asks for keys, and the database in which they are made."""
+
+    url: str
+    database: Any
+
+    def in_transaction(self, work):
+        async def run():
+            async with owner_transaction(self.database.owner_url) as connection:
+                return await work(connection)
+
+        return asyncio.run(run())
+
+    def make_key(self, team, *scopes, now=None, **changed):
+        values = {"name": "test", "now": now or datetime.now(UTC), **changed}
+        return self.in_transaction(
+            lambda connection: create_key(connection, team=team, scopes=scopes, **values)
+        )
+
+    def client(self, secret=None):
+        headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=30)
+
+
+@pytest.fixture(scope="session")
+def keyed(server, published, tmp_path_factory):
+    """A live server over a database with the project's catalog that asks for keys."""
+    folder = tmp_path_factory.mktemp("keyed")
+    with (
+        server.clone(template=published) as database,
+        serving(database, folder, ACCESS_MODE="keys") as url,
+    ):
+        yield KeyedService(url, database)
 
 
 @pytest.fixture

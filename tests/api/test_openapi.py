@@ -1,11 +1,14 @@
 import re
 from pathlib import Path
 
+import httpx
 import pytest
 import yaml
 
 from service.api.openapi import build_spec, to_yaml
 from service.api.problems import ProblemKind
+from service.app import create_app
+from service.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEC = build_spec()
@@ -63,10 +66,24 @@ def test_the_committed_description_is_the_generated_one():
 
 
 @pytest.mark.anyio
-async def test_the_served_description_is_the_committed_one(bare_client):
-    response = await bare_client.get("/v1/openapi.yaml")
+async def test_the_served_description_is_the_committed_one():
+    transport = httpx.ASGITransport(create_app(Settings()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        response = await client.get("/v1/openapi.yaml")
     assert response.headers["content-type"] == "application/yaml"
     assert response.content == (ROOT / "openapi" / "v1.yaml").read_bytes()
+
+
+@pytest.mark.anyio
+async def test_an_open_service_describes_keys_as_optional_and_all_else_alike(bare_client):
+    served = yaml.safe_load((await bare_client.get("/v1/openapi.yaml")).content)
+    for path, item in served["paths"].items():
+        for method, operation in item.items():
+            asked = SPEC["paths"][path][method].get("security")
+            assert operation.pop("security", None) == (asked and [{}, *asked])
+            if asked:
+                operation["security"] = asked
+    assert served == SPEC
 
 
 def test_the_description_is_yaml_that_reads_back_the_same():

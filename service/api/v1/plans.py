@@ -14,7 +14,7 @@ from litestar.di import NamedDependency, Provide
 from litestar.params import FromPath, QueryParameter
 from litestar.response import Stream
 
-from service.api.dependencies import RequestSession, SessionOpener
+from service.api.dependencies import RequestCaller, RequestSession, SessionOpener
 from service.api.downloads import CSV, DISPOSITION_HEADER, ByteOrderMark, stream
 from service.api.pages import DEFAULT_LIMIT, LINK_HEADER, Cursor, Limit, next_link
 from service.api.problems import FieldProblem, ProblemError, ProblemKind, problem_responses
@@ -145,9 +145,9 @@ async def export_plans_csv(
     tags=["plans"],
     responses=problem_responses(404),
 )
-async def get_plan(plan_id: FromPath[UUID], state: State) -> Response[Plan]:
+async def get_plan(plan_id: FromPath[UUID], state: State, caller: RequestCaller) -> Response[Plan]:
     """Read a plan: the bytes that were answered when it was made."""
-    stored = await read_body(state.read_pool, state.team, plan_id)
+    stored = await read_body(state.read_pool, caller.team, plan_id)
     if stored is None:
         raise PlanNotFound(plan_id)
     headers = {"ETag": plan_etag(plan_id, stored.schema_version)}
