@@ -15,7 +15,7 @@ import httpx
 import psycopg
 import pytest
 
-from service import __version__, cli
+from service import __version__, cli, launch
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 EXAMPLE = CHECKOUT / "openapi" / "examples" / "create_plan.request.json"
@@ -169,6 +169,44 @@ def test_serve_uses_the_database_that_it_is_given(server, tmp_path):
             assert running.stop(signal.SIGTERM) == 0
         with psycopg.connect(empty.service_url) as connection:
             assert connection.execute("SELECT count(*) FROM plan").fetchone() == (0,)
+
+
+def test_keys_of_the_embedded_database_are_made_while_it_serves(open_folder):
+    data = ["--data", str(open_folder / "data")]
+    with serving(open_folder, *data, ACCESS_MODE="keys") as running:
+        assert "gpuplan: each request needs an API key" in running.output
+        assert f"curl -s {running.url}/v1/plans -H 'Authorization: Bearer KEY' " in running.output
+        assert httpx.get(f"{running.url}/v1/plans").status_code == 401
+        made = run("key", "create", *data, "--team", "red", "--name", "x", "--scope", "plan:read")
+        headers = {"Authorization": f"Bearer {made.stdout.strip()}"}
+        assert httpx.get(f"{running.url}/v1/plans", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "embedded", "mode"),
+    [
+        ("127.0.0.1", True, "open"),
+        ("localhost", True, "open"),
+        ("::1", True, "open"),
+        ("0.0.0.0", True, "keys"),
+        ("::", True, "keys"),
+        ("192.0.2.7", True, "keys"),
+        ("127.0.0.1", False, "keys"),
+    ],
+)
+def test_keys_are_asked_for_except_on_loopback_with_the_embedded_database(host, embedded, mode):
+    databases = launch.Databases("service", "owner", object() if embedded else None)
+    assert launch._default_access_mode(host, databases) == mode
+
+
+def test_a_given_database_asks_for_keys_unless_told_otherwise(database, tmp_path):
+    for environment, status in (({}, 401), ({"ACCESS_MODE": "open"}, 200)):
+        with serving(tmp_path, DATABASE_URL=database.service_url, **environment) as running:
+            assert httpx.get(f"{running.url}/v1/plans").status_code == status
+
+
+def test_an_impossible_access_mode_is_named():
+    assert_one_line(run("serve", ACCESS_MODE="none"), 2, "ACCESS_MODE: ")
 
 
 def test_the_restricted_role_alone_can_serve_a_migrated_database(database, tmp_path):
