@@ -1,6 +1,7 @@
 """Who may call: what an address asks of its caller, checked before anything else is looked at.
 
-What an address asks for is its `security`, which is also what its description says.
+What an address asks for stands in its options, from which its description is made as well. Not in
+Litestar's `security`, to which a handler can only add alternatives.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import ipaddress
 from typing import Any
 
 from litestar import Request
-from litestar.openapi.spec import SecurityRequirement
 
 from service.access.keys import KEY_PATTERN, KEY_PREFIX, hash_of
 from service.access.repository import find_caller
@@ -28,14 +28,16 @@ SECURITY_SCHEMES = {
         + ". A service in open mode looks at no key: every caller acts as one team.",
     }
 }
+SCOPES = "scopes"
+"""Option of a handler or router: the scopes a key must have; without it, no key is asked for."""
 OPEN_ON_LOOPBACK = "open_on_loopback"
 """Option of a handler that asks nothing of callers on this machine."""
 CHALLENGE = 'Bearer realm="gpuplan"'
 
 
-def needs(*scopes: Scope) -> list[SecurityRequirement]:
-    """Ask for a key with all of these scopes."""
-    return [{SCHEME: [str(scope) for scope in scopes]}]
+def needs(*scopes: Scope) -> dict[str, Any]:
+    """Ask for a key with all of these scopes; what a handler asks for replaces its router's."""
+    return {SCOPES: tuple(str(scope) for scope in scopes)}
 
 
 async def authorize(request: Request[Any, Any, Any]) -> None:
@@ -44,12 +46,11 @@ async def authorize(request: Request[Any, Any, Any]) -> None:
     Raises:
         ProblemError: the key is missing or not valid, or lacks a scope.
     """
-    handler = request.route_handler
-    asked = handler.resolve_security()
-    if not asked or (handler.opt.get(OPEN_ON_LOOPBACK) and _is_on_loopback(request)):
+    options = request.route_handler.opt
+    scopes = options.get(SCOPES)
+    if scopes is None or (options.get(OPEN_ON_LOOPBACK) and _is_on_loopback(request)):
         return
     caller: Caller = request.app.state.open_caller or await _caller(request)
-    [scopes] = [requirement[SCHEME] for requirement in asked]
     if missing := [scope for scope in scopes if scope not in caller.scopes]:
         raise ProblemError(
             ProblemKind.MISSING_SCOPE,

@@ -32,8 +32,7 @@ def count_request(method: str, route: str, status: int, seconds: float) -> None:
     "/metrics",
     include_in_schema=False,
     sync_to_thread=True,
-    security=needs(Scope.PLAN_READ),
-    opt={OPEN_ON_LOOPBACK: True},
+    opt={**needs(Scope.PLAN_READ), OPEN_ON_LOOPBACK: True},
 )
 def get_metrics(state: State) -> Response[bytes]:
     """Send the counts of all workers where they share a folder, else of this process."""

@@ -21,7 +21,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_jso
 from pydantic_core import core_schema
 
 from service import __version__
-from service.api.access import SECURITY_SCHEMES
+from service.api.access import SCHEME, SCOPES, SECURITY_SCHEMES
 from service.api.problems import PROBLEM_MEDIA_TYPE, ProblemKind
 from service.api.routes import ROUTE_HANDLERS
 
@@ -253,11 +253,15 @@ def _add_entity_tags(method: str, operation: dict[str, Any]) -> None:
         operation["responses"]["304"] = {"description": "The caller has the current answer."}
 
 
-def _add_refusals_of_access(operation: dict[str, Any]) -> None:
-    """Describe what an address that asks for a key says without it."""
-    if "security" in operation:
-        for kind in (ProblemKind.UNAUTHENTICATED, ProblemKind.MISSING_SCOPE):
-            operation["responses"][str(kind.status)] = {"description": f"{kind.title}."}
+def _add_access(spec: Spec, app: Litestar, *, is_open: bool) -> None:
+    """Describe what an address that asks for a key needs, and what it says without it."""
+    asked = {handler.operation_id: handler.opt.get(SCOPES) for handler in _handlers(app)}
+    for _, _, operation in _operations(spec):
+        scopes = asked[operation["operationId"]]
+        if scopes is not None:
+            operation["security"] = [*([{}] if is_open else []), {SCHEME: list(scopes)}]
+            for kind in (ProblemKind.UNAUTHENTICATED, ProblemKind.MISSING_SCOPE):
+                operation["responses"][str(kind.status)] = {"description": f"{kind.title}."}
 
 
 def _tidy_operation(method: str, operation: dict[str, Any], components: dict[str, Any]) -> None:
@@ -265,7 +269,6 @@ def _tidy_operation(method: str, operation: dict[str, Any], components: dict[str
     operation.pop("deprecated", None)
     for parameter in operation.get("parameters", ()):
         _tidy_parameter(parameter)
-    _add_refusals_of_access(operation)
     _tidy_responses(operation, components)
     _add_entity_tags(method, operation)
     operation["responses"] = dict(sorted(operation["responses"].items()))
@@ -302,10 +305,9 @@ def build_spec(*, is_open: bool = False) -> Spec:
         "responses": {},
         "securitySchemes": SECURITY_SCHEMES,
     }
+    _add_access(spec, app, is_open=is_open)
     for _, method, operation in _operations(spec):
         _tidy_operation(method, operation, spec["components"])
-        if is_open and "security" in operation:
-            operation["security"] = [{}, *operation["security"]]
     return spec
 
 

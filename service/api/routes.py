@@ -13,10 +13,10 @@ from service.api.metrics import get_metrics
 from service.api.v1 import catalog, comparisons, plan_tables, plans
 from service.api.v1.health import get_liveness, get_readiness
 
-READ = Router(
+STORED = Router(
     "/",
     dependencies=DEPENDENCIES,
-    security=needs(Scope.PLAN_READ),
+    opt=needs(Scope.PLAN_READ),
     route_handlers=[
         catalog.list_catalog_releases,
         catalog.export_catalog_releases_csv,
@@ -40,5 +40,5 @@ ROUTE_HANDLERS: tuple[ControllerRouterHandler, ...] = (
     get_openapi,
     get_docs_page,
     get_docs_part,
-    READ,
+    STORED,
 )
