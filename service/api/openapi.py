@@ -6,6 +6,7 @@ them; what is served and what is committed as `openapi/v1.yaml` is one text.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -26,6 +27,7 @@ from service.api.problems import PROBLEM_MEDIA_TYPE, ProblemKind
 from service.api.routes import ROUTE_HANDLERS
 
 Spec = dict[str, Any]
+EXAMPLES = Path(__file__).resolve().parents[2] / "openapi" / "examples"
 METHODS = ("get", "post", "put", "patch", "delete")
 
 TAGS = (
@@ -264,6 +266,14 @@ def _add_access(spec: Spec, app: Litestar, *, is_open: bool) -> None:
                 operation["responses"][str(kind.status)] = {"description": f"{kind.title}."}
 
 
+def _add_example(operation: dict[str, Any]) -> None:
+    """Show the example that is sent in tests, so that the page offers a request that works."""
+    path = EXAMPLES / f"{operation['operationId']}.request.json"
+    example = json.loads(path.read_text(encoding="utf-8"))
+    for content in operation["requestBody"]["content"].values():
+        content["example"] = example.get("body", example)
+
+
 def _tidy_operation(method: str, operation: dict[str, Any], components: dict[str, Any]) -> None:
     operation["summary"] = operation["description"].partition("\n")[0].rstrip(".")
     operation.pop("deprecated", None)
@@ -271,6 +281,8 @@ def _tidy_operation(method: str, operation: dict[str, Any], components: dict[str
         _tidy_parameter(parameter)
     _tidy_responses(operation, components)
     _add_entity_tags(method, operation)
+    if "requestBody" in operation:
+        _add_example(operation)
     operation["responses"] = dict(sorted(operation["responses"].items()))
 
 

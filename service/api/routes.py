@@ -10,7 +10,7 @@ from service.api.access import needs
 from service.api.dependencies import DEPENDENCIES
 from service.api.docs_page import get_docs_page, get_docs_part, get_openapi
 from service.api.metrics import get_metrics
-from service.api.v1 import catalog, comparisons, plan_tables, plans
+from service.api.v1 import catalog, comparisons, plan_making, plan_tables, plans
 from service.api.v1.health import get_liveness, get_readiness
 
 STORED = Router(
@@ -22,6 +22,8 @@ STORED = Router(
         catalog.export_catalog_releases_csv,
         catalog.get_catalog_release,
         *catalog.collection_handlers(),
+        plan_making.create_plan,
+        plan_making.create_replan,
         plans.list_plans,
         plans.export_plans_csv,
         plans.get_plan,

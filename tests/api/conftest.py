@@ -100,11 +100,21 @@ def serve():
     return serving
 
 
+def publish_at(database, now):
+    publish_folder(database.service_url, ROOT / "catalog", now=now)
+
+
+@pytest.fixture(scope="session")
+def publish():
+    """Publishes the project's catalog into a database, at a given time."""
+    return publish_at
+
+
 @pytest.fixture(scope="session")
 def published(server):
     """Name of a database in which the project's catalog is published, to be cloned."""
     with server.clone() as database:
-        publish_folder(database.service_url, ROOT / "catalog", now=datetime.now(UTC))
+        publish_at(database, datetime.now(UTC))
         yield conninfo_to_dict(database.service_url)["dbname"]
 
 

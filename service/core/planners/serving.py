@@ -91,6 +91,7 @@ def plan_replica(
     recorder = recorder.within(f"service:{service.name}")
     gpu = snapshot.gpu(service.gpu, pointer=f"{pointer}/gpu")
     if isinstance(service.capacity, MeasuredCapacity):
+        _check_keys(service, snapshot, pointer)
         return _measured(service, service.capacity, gpu, recorder)
     shape = _resolve_shape(service, gpu, recorder, pointer)
     if isinstance(shape, Infeasibility):
@@ -112,6 +113,18 @@ def plan_replica(
             return _plan(question, pointer)
     except NoConstants as missing:
         return (_no_constants(service, gpu, missing),)
+
+
+def _check_keys(service: ServingService, snapshot: CatalogSnapshot, pointer: str) -> None:
+    """Refuse keys that the catalog does not hold, also where a measurement makes them idle."""
+    if service.architecture is not None:
+        snapshot.architecture(service.architecture, pointer=f"{pointer}/architecture")
+    for field in ("weight_format", "kv_cache_format"):
+        key = getattr(service, field)
+        if key is not None:
+            snapshot.number_format(key, pointer=f"{pointer}/{field}")
+    if service.engine is not None:
+        engine_qualifiers(snapshot, service.engine, pointer=f"{pointer}/engine")
 
 
 def _no_constants(service: ServingService, gpu: Gpu, missing: NoConstants) -> Infeasibility:
