@@ -4,9 +4,12 @@ DATABASE_URL (or DATABASE_MIGRATION_URL beside it), there with the role of a sup
 replaces the server that the run would start itself.
 """
 
+import contextlib
+import fcntl
 import secrets
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -25,6 +28,8 @@ from service.settings import Settings
 
 NEEDED_MEMORY_BYTES = 2 * 2**30
 MEMORY_FOLDER = Path("/dev/shm")
+FOLDER_PREFIX = "gpuplan-test-"
+SETTLED_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -74,10 +79,21 @@ def to_url(address):
     return f"postgresql://{user}:{password}@/{name}?{urlencode(address)}"
 
 
+def remove_leftovers(folder):
+    """Remove servers' folders of runs that were killed: their locks are free and not new."""
+    for lock in folder.glob(f"{FOLDER_PREFIX}*/lock"):
+        with contextlib.suppress(OSError), lock.open("rb") as opened:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if time.time() - lock.stat().st_mtime > SETTLED_S:
+                shutil.rmtree(lock.parent)
+
+
 def throw_away_folder():
     """On memory where there is enough of it: a clone then takes a third of the time."""
     enough = MEMORY_FOLDER.is_dir() and shutil.disk_usage(MEMORY_FOLDER).free > NEEDED_MEMORY_BYTES
-    folder = Path(tempfile.mkdtemp(prefix="gpuplan-test-", dir=MEMORY_FOLDER if enough else None))
+    parent = MEMORY_FOLDER if enough else Path(tempfile.gettempdir())
+    remove_leftovers(parent)
+    folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=parent))
     folder.chmod(0o711)  # for root, the server runs as another user
     return folder
 

@@ -1,6 +1,7 @@
 """The `gpuplan` command: it serves until told to stop, and each failure is one clear line."""
 
 import contextlib
+import http.client
 import json
 import os
 import re
@@ -120,6 +121,28 @@ def test_serve_prints_where_it_serves_and_ends_whole_when_told(open_folder, sign
         wait_until_nothing_runs(data)
         with pytest.raises(httpx.ConnectError):
             httpx.get(running.url)
+
+
+def test_a_request_in_flight_is_answered_before_the_end_and_its_plan_survives(open_folder):
+    data = open_folder / "data"
+    body = EXAMPLE.read_bytes()
+    with serving(open_folder, "--data", str(data)) as running:
+        connection = http.client.HTTPConnection(running.url.removeprefix("http://"), timeout=60)
+        connection.putrequest("POST", "/v1/plans")
+        connection.putheader("Content-Type", "application/json")
+        connection.putheader("Content-Length", str(len(body)))
+        connection.endheaders(body[:-1])
+        time.sleep(0.5)  # the worker has begun to read
+        running.process.terminate()
+        time.sleep(0.5)
+        connection.send(body[-1:])
+        answer = connection.getresponse()
+        created = answer.read()
+        connection.close()
+        assert answer.status == 201, created
+        assert running.process.wait(STOP_LIMIT_S) == 0
+    with serving(open_folder, "--data", str(data)) as running:
+        assert httpx.get(running.url + answer.headers["Location"]).content == created
 
 
 def test_nothing_is_left_when_the_launcher_is_killed(open_folder):

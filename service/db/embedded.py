@@ -232,6 +232,8 @@ class EmbeddedPostgres:
             "unix_socket_directories": str(self._sockets),
             "timezone": "UTC",
             "log_timezone": "UTC",
+            # In the data folder: a server that is killed leaves nothing in the system's own memory.
+            "dynamic_shared_memory_type": "mmap",
             **self._settings,
         }
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
