@@ -6,6 +6,7 @@ A sub-command imports only what it needs: planning from a file loads no web serv
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import sys
@@ -63,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_plan(commands)
     _add_catalog(commands)
     add_key_commands(commands)
+    _add_accuracy(commands)
     nested = commands.add_parser("openapi", help="the API description").add_subparsers(
         required=True, metavar="ACTION"
     )
@@ -115,6 +117,41 @@ def _add_catalog(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         nested, "retire", _retire_release, "take a release out of `latest`; it stays readable"
     )
     retire.add_argument("version", help="version of the release, such as 2026.11.1")
+
+
+def _add_accuracy(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = add_command(
+        commands, "accuracy", _accuracy, "compare estimates with published and measured results"
+    )
+    for kind in ("training", "serving"):
+        parser.add_argument(
+            f"--{kind}",
+            type=Path,
+            metavar="FILE",
+            help=f"{kind} rows to score (without any file: the project's own)",
+        )
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("--rows", action="store_true", help="add every row to the JSON")
+
+
+def _accuracy(arguments: argparse.Namespace) -> int:
+    from service.accuracy.report import as_text, document
+    from service.accuracy.run import accuracy
+
+    try:
+        scores = accuracy(
+            root=PROJECT_ROOT,
+            as_of_date=datetime.now(UTC).date(),
+            training=arguments.training,
+            serving=arguments.serving,
+        )
+    except (OSError, KeyError, ValueError) as error:
+        raise CommandError(
+            f"a file of rows cannot be read: {error!r}", exit_code=WRONG_INPUT
+        ) from error
+    report = document(scores, with_rows=arguments.rows)
+    print(json.dumps(report, indent=1) if arguments.json else as_text(report))
+    return 0
 
 
 def _whole_number(text: str, lowest: int, highest: int) -> int:

@@ -9,8 +9,9 @@ from service.core.value import Size, Value
 
 Sharding = Literal["none", "zero_1", "zero_2", "zero_3", "hybrid"]
 """What data-parallel ranks share; "hybrid" shards everything inside a node only."""
-Recompute = Literal["none", "selective", "full"]
-"""What the backward pass computes again instead of keeping it."""
+Recompute = Literal["none", "selective", "half", "full"]
+"""What the backward pass computes again instead of keeping it: the core of attention ("selective"),
+every second layer or matrix ("half"), or everything."""
 
 SHARDING_ALIASES: dict[str, Sharding] = {
     "ddp": "none",

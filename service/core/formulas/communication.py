@@ -244,3 +244,58 @@ def exposed_s(*, communication_s: Any, overlappable_s: Any) -> Any:
         0.5
     """
     return np.maximum(0.0, communication_s - overlappable_s)
+
+
+def joined_s(*, first_s: Any, second_s: Any, exponent: Any) -> Any:
+    """Time of two things that run beside one another, each in the other's way. [s]
+
+    (a^p + b^p)^(1/p): p = 1 adds the two times, infinity takes the longer.
+
+    Examples:
+        >>> float(joined_s(first_s=3.0, second_s=4.0, exponent=2.0))
+        5.0
+    """
+    longer = np.maximum(first_s, second_s)
+    ratio = np.minimum(first_s, second_s) / np.maximum(longer, np.finfo(float).tiny)
+    return longer * (1.0 + ratio**exponent) ** (1.0 / exponent)
+
+
+def merged_node_share(*, node_count: Any, experts_per_token: Any) -> Any:
+    """Rows that leave the node, when copies for one node travel once, per routed row. [1]
+
+    (N - 1)·(1 - (1 - 1/N)^k)/k: of N nodes a token's k experts touch N·(1 - (1 - 1/N)^k), all but
+    the share of its own.
+
+    References:
+        DeepSeek-AI, DeepSeek-V3, arXiv 2412.19437, section 3.2.2 (tokens travel once to a node).
+
+    Special cases:
+        One node: nothing leaves.
+
+    Examples:
+        Two nodes, one expert: half of the rows leave.
+
+        >>> float(merged_node_share(node_count=2, experts_per_token=1))
+        0.5
+    """
+    nodes = np.maximum(1.0, node_count)
+    touched = 1.0 - (1.0 - 1.0 / nodes) ** experts_per_token
+    return (nodes - 1.0) * touched / experts_per_token
+
+
+@quantity(
+    "training_straggler_factor",
+    unit="1",
+    per="run",
+    formula="exp(growth · max(0, log2(GPUs / 256)))",
+)
+def straggler_factor(*, gpu_count: Any, growth_per_doubling: Any) -> Any:
+    """What waiting for the slowest of many GPUs adds to a step. [1]
+
+    exp(g·max(0, log2(N/256))).
+
+    Examples:
+        >>> round(float(straggler_factor(gpu_count=1024, growth_per_doubling=0.012)), 4)
+        1.0243
+    """
+    return np.exp(growth_per_doubling * np.maximum(0.0, np.log2(np.asarray(gpu_count) / 256.0)))

@@ -112,3 +112,103 @@ def experts_touched(*, num_experts: Any, num_experts_per_token: Any, tokens: Any
     experts = np.asarray(num_experts, dtype=float)
     missed = 1.0 - np.asarray(num_experts_per_token) / np.maximum(experts, 1.0)
     return experts * (1.0 - missed ** np.asarray(tokens, dtype=float))
+
+
+def pass_count(*, weight_gradient_fraction: Any, repeated_forward_fraction: Any) -> Any:
+    """How often the forward work of a matrix is done in one step. [count]
+
+    2 + w + r: once forward, once for the gradient of the inputs, w times for the gradient of the
+    weights (1, or 0 for adapters), and r times again where the backward pass recomputes it.
+
+    References:
+        Kaplan et al., arXiv 2001.08361, section 2.1; Korthikanti et al., arXiv 2205.05198,
+        section 5.
+
+    Examples:
+        >>> pass_count(weight_gradient_fraction=1.0, repeated_forward_fraction=1.0)
+        4.0
+    """
+    return 2.0 + weight_gradient_fraction + repeated_forward_fraction
+
+
+def flash_attention_s(
+    *,
+    forward_flops: Any,
+    backward_forward_ratio: Any,
+    repeated_forward_fraction: Any,
+    peak_flop_per_s: Any,
+    peak_fraction: Any,
+) -> Any:
+    """Attention whose scores are never stored, forward and backward. [s]
+
+    F·(1 + r + b)/(e·peak): b forwards for one backward pass, because 2.5 times the FLOPs run at 0.8
+    of the efficiency, and r more where the forward pass is repeated.
+
+    References:
+        Dao, arXiv 2307.08691, section 4.1: the backward pass does 2.5 times the FLOPs.
+
+    Examples:
+        >>> flash_attention_s(forward_flops=1e12, backward_forward_ratio=3.1, peak_flop_per_s=1e15,
+        ...     repeated_forward_fraction=1.0, peak_fraction=0.5)
+        0.0102
+    """
+    forwards = 1.0 + repeated_forward_fraction + backward_forward_ratio
+    return forward_flops * forwards / (peak_fraction * peak_flop_per_s)
+
+
+def stored_attention_s(
+    *,
+    causal_forward_flops: Any,
+    score_count: Any,
+    bytes_per_score: Any,
+    repeated_forward_fraction: Any,
+    peak_flop_per_s: Any,
+    peak_fraction: Any,
+    bandwidth_bytes_per_s: Any,
+    bandwidth_fraction: Any,
+) -> Any:
+    """Attention that writes its scores to memory and reads them back. [s]
+
+    2·F·(3 + r)/(e·peak) + S·b·(1 + r/3)/(e_b·bandwidth): the products over all keys, masked or not,
+    and b bytes for each score over softmax, mask and dropout, forward and backward.
+
+    References:
+        Korthikanti et al., arXiv 2205.05198, section 4.1 for what is stored.
+
+    Examples:
+        >>> round(stored_attention_s(causal_forward_flops=1e12, score_count=1e9, bytes_per_score=33,
+        ...     repeated_forward_fraction=0.0, peak_flop_per_s=1e15, peak_fraction=0.5,
+        ...     bandwidth_bytes_per_s=1e12, bandwidth_fraction=1.0), 3)
+        0.045
+    """
+    passes = 3.0 + repeated_forward_fraction
+    products = 2.0 * causal_forward_flops * passes / (peak_fraction * peak_flop_per_s)
+    moved = score_count * bytes_per_score * passes / 3.0
+    return products + moved / (bandwidth_fraction * bandwidth_bytes_per_s)
+
+
+def streamed_s(*, moved_bytes: Any, bandwidth_bytes_per_s: Any, bandwidth_fraction: Any) -> Any:
+    """Time of kernels that only read and write memory. [s]
+
+    B/(e_b·bandwidth).
+
+    References:
+        Williams, Waterman, Patterson, Roofline, CACM 52(4), 2009, the memory limit.
+
+    Examples:
+        >>> streamed_s(moved_bytes=8e11, bandwidth_bytes_per_s=1e12, bandwidth_fraction=0.8)
+        1.0
+    """
+    return moved_bytes / (bandwidth_fraction * bandwidth_bytes_per_s)
+
+
+def grouped_fraction(*, rows_per_expert: Any, half_speed_rows: Any) -> Any:
+    """Share of a matrix kernel's rate that a grouped kernel reaches with so many rows. [1]
+
+    R/(R + R_half).
+
+    Examples:
+        >>> grouped_fraction(rows_per_expert=1200, half_speed_rows=400)
+        0.75
+    """
+    return rows_per_expert / (rows_per_expert + half_speed_rows)

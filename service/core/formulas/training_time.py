@@ -299,3 +299,38 @@ def root_sum_square_factor(*, factors: Any) -> Any:
         1.0
     """
     return np.exp(np.sqrt(np.sum(np.log(np.asarray(factors, dtype=float)) ** 2)))
+
+
+@quantity(
+    "training_mechanistic_step_s",
+    unit="s",
+    per="run",
+    formula="(micro-batch · (micro-batches + (stages - 1) / chunks) + exposed gradient exchange + "
+    "optimizer) · stragglers",
+    sources=("Korthikanti et al., arXiv 2205.05198, sections 4 and 5", _NARAYANAN),
+)
+def step_s(
+    *,
+    micro_batch_s: Any,
+    micro_batch_count: Any,
+    pipeline_parallel: Any,
+    virtual_pipeline_stages: Any,
+    exposed_exchange_s: Any,
+    optimizer_s: Any,
+    straggler_factor: Any,
+) -> Any:
+    """One optimizer step. [s]
+
+    (t·(m + (p - 1)/v) + exchange + optimizer)·stragglers.
+
+    References:
+        Narayanan et al., arXiv 2104.04473, section 2.2 for the bubble.
+
+    Examples:
+        >>> float(step_s(micro_batch_s=1.0, micro_batch_count=8, pipeline_parallel=4,
+        ...     virtual_pipeline_stages=3, exposed_exchange_s=0.5, optimizer_s=0.5,
+        ...     straggler_factor=1.0))
+        10.0
+    """
+    slots = micro_batch_count + (pipeline_parallel - 1) / virtual_pipeline_stages
+    return (micro_batch_s * slots + exposed_exchange_s + optimizer_s) * straggler_factor

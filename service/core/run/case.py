@@ -19,6 +19,7 @@ from service.core.run.parts import (
 )
 from service.core.run.speed import ModelWork, SpeedModel, positive
 from service.core.scenarios.scenario import TrainingRun
+from service.core.scenarios.stacks import STACKS
 from service.core.scenarios.training_state import STATE_RECIPES
 from service.core.snapshot import CatalogSnapshot
 
@@ -180,7 +181,14 @@ def _layouts(
     return LayoutModels(
         rules=rules,
         degrees=rules.degrees() if given is None else given_degrees(given),
-        memory=MemoryModel(run=run, parts=parts, state=state, gpu=gpu),
+        memory=MemoryModel(
+            run=run,
+            parts=parts,
+            state=state,
+            gpu=gpu,
+            named_stack=run.speed.software_stack if run.speed.kind == "estimated" else None,
+            loss=run.loss,
+        ),
         network=NetworkModel(
             run=run,
             parts=parts,
@@ -199,7 +207,8 @@ def _rules(
     recorder: Recorder,
     pointer: str,
 ) -> LayoutRules:
-    stored = recorder.off().assume("attention_scores_stored_fraction").value
+    named = run.speed.software_stack if run.speed.kind == "estimated" else None
+    stored = named is not None and STACKS[named].attention == "stored"
     return LayoutRules(
         head_counts=architecture.head_counts,
         key_value_head_counts=tuple(
@@ -213,7 +222,11 @@ def _rules(
         imbalance_factor=positive(recorder.off(), "auto_layout_imbalance_factor").value,
         context_tokens=positive(recorder.off(), "auto_layout_context_tokens").value,
         # Without stored scores there is nothing that recomputing them alone would save.
-        recomputes=tuple(range(len(RECOMPUTES))) if stored > 0 else (0, len(RECOMPUTES) - 1),
+        recomputes=tuple(
+            index
+            for index, name in enumerate(RECOMPUTES)
+            if name in {"none", "full"} or (name == "selective" and stored)
+        ),
         pointer=pointer,
     )
 

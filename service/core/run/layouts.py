@@ -16,7 +16,7 @@ SHARDINGS = ("none", "zero_1", "zero_2", "zero_3", "hybrid")
 ZERO_STAGES = np.array([0, 1, 2, 3, 3])
 """Stage of each sharding scheme; hybrid is stage 3 inside one node."""
 HYBRID = SHARDINGS.index("hybrid")
-RECOMPUTES: tuple[Recompute, ...] = ("none", "selective", "full")
+RECOMPUTES: tuple[Recompute, ...] = ("none", "selective", "half", "full")
 FULL = RECOMPUTES.index("full")
 MICRO_BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 VIRTUAL_STAGES = (1, 2, 4, 8)

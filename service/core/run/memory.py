@@ -1,5 +1,6 @@
 """Memory of a training run: what the fullest GPU holds under one layout or under many."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -15,10 +16,12 @@ from service.core.registry import define_quantity
 from service.core.run.layouts import RECOMPUTES, LayoutAxes
 from service.core.run.parts import ModelParts, adapter_parameter_count
 from service.core.scenarios.scenario import TrainingRun
+from service.core.scenarios.stacks import STACKS, LossKind, SoftwareStack, StackTraits, stack_of
 from service.core.scenarios.training_state import STATE_RECIPES
 from service.core.units import BYTES_PER_GIB
 
-PURE_BF16_RECIPES = ("pure_bf16_adam", "pure_bf16_adam_8bit_moments")
+DROPOUT_MASKS = 2
+"""Masks over the hidden width that each layer keeps, one byte an element."""
 
 define_quantity(
     "training_textbook_activation_bytes_per_gpu",
@@ -47,15 +50,26 @@ class StateBytes:
 
 
 def state_bytes(
-    run: TrainingRun, architecture: ModelArchitecture, recorder: Recorder
+    run: TrainingRun,
+    architecture: ModelArchitecture,
+    recorder: Recorder,
+    *,
+    adapter_parameters: int | None = None,
 ) -> StateBytes:
-    """Bytes per parameter of the model: all of the recipe, or a frozen base and its adapter."""
+    """Bytes per parameter of the model: all of the recipe, or a frozen base and its adapter.
+
+    Args:
+        run: Names the recipe and the adapter.
+        architecture: What is trained.
+        recorder: Looks the widths of a quantised base up.
+        adapter_parameters: Weights of the adapter, where they are known better than by its rank.
+    """
     recipe = STATE_RECIPES[run.state_recipe]
     if run.adapter is None:
         return StateBytes(
             recipe.weight_bytes, recipe.weight_bytes, recipe.gradient_bytes, recipe.optimizer_bytes
         )
-    trained = adapter_parameter_count(architecture, run.adapter.rank)
+    trained = adapter_parameters or adapter_parameter_count(architecture, run.adapter.rank)
     share = trained / architecture.parameter_count
     base, outer = ELEMENT_BYTES, ELEMENT_BYTES
     if run.adapter.kind == "qlora":
@@ -88,32 +102,41 @@ class MemoryModel:
     parts: ModelParts
     state: StateBytes
     gpu: Gpu
+    named_stack: SoftwareStack | None = None
+    """None: the vendor's for layouts that split layers, stages or experts, else sharded PyTorch."""
+    loss: LossKind | None = None
+    """None: what the stack usually has."""
 
     def terms(self, axes: LayoutAxes, recorder: Recorder) -> MemoryTerms:
         """Memory of the fullest GPU: on the first pipeline stage or on the last. [B]"""
-        first = self._on_stage(axes, recorder.off(), is_first=True)
-        last = self._on_stage(axes, recorder.off(), is_first=False)
+        return per_stack(axes, self.named_stack, lambda a, stack: self.on_stack(a, recorder, stack))
+
+    def on_stack(self, axes: LayoutAxes, recorder: Recorder, stack: StackTraits) -> MemoryTerms:
+        """Memory of the fullest GPU on one stack. [B]"""
+        first = self.on_stage(axes, recorder.off(), stack, is_first=True)
+        last = self.on_stage(axes, recorder.off(), stack, is_first=False)
         fuller = first.total >= last.total
         if np.ndim(fuller) == 0:
-            return self._on_stage(axes, recorder, is_first=bool(fuller))
+            return self.on_stage(axes, recorder, stack, is_first=bool(fuller))
         names = [field.name for field in fields(MemoryTerms)]
         return MemoryTerms(
             **{name: np.where(fuller, getattr(first, name), getattr(last, name)) for name in names}
         )
 
-    def _on_stage(self, axes: LayoutAxes, recorder: Recorder, *, is_first: bool) -> MemoryTerms:
+    def on_stage(
+        self, axes: LayoutAxes, recorder: Recorder, stack: StackTraits, *, is_first: bool
+    ) -> MemoryTerms:
+        """Memory of a GPU of the first or of the last pipeline stage. [B]"""
         weights, gradients, optimizer = self._state(axes, recorder, is_first=is_first)
-        logits = self._logits(axes, recorder, is_first=is_first)
-        activations = self._activations(axes, recorder, logits, is_first=is_first)
-        kinds = self._overhead_kinds()
+        logits = self._logits(axes, recorder, stack, is_first=is_first)
+        activations = self._activations(axes, recorder, logits, stack, is_first=is_first)
+        temporary = self._update_bytes(axes, stack, is_first=is_first)
         overhead = recorder.evaluate(
             training_memory.overhead_bytes,
             other_bytes=weights + gradients + optimizer + activations + logits,
-            fragmentation_fraction=by_stack(
-                recorder, "training_fragmentation_fraction", axes.is_vendor_tuned, kinds
-            ),
-            fixed_bytes=BYTES_PER_GIB
-            * by_stack(recorder, "training_fixed_memory_gib", axes.is_vendor_tuned, kinds),
+            fragmentation_fraction=recorder.assume("training_fragmentation_fraction").value,
+            fixed_bytes=self._fixed_bytes(axes, recorder)
+            + np.maximum(0.0, temporary - activations - logits),
         )
         parts = {
             "weights": weights,
@@ -125,13 +148,27 @@ class MemoryModel:
         }
         return MemoryTerms(**parts, total=recorder.evaluate(training_memory.memory_bytes, **parts))
 
-    def _overhead_kinds(self) -> tuple[str, str]:
-        """Kind of overhead on a vendor's stack and on plain PyTorch."""
-        if self.run.adapter is not None:
-            return "adapter", "adapter"
-        if self.run.state_recipe in PURE_BF16_RECIPES:
-            return "pure_bf16", "pure_bf16"
-        return "vendor_tuned", "pytorch_fsdp"
+    def _fixed_bytes(self, axes: LayoutAxes, recorder: Recorder) -> Any:
+        """Context and workspaces, and buffers of every kind of group that collectives run in."""
+        degrees = (axes.data, axes.tensor, axes.pipeline, axes.context, axes.expert)
+        groups = sum(np.greater(degree, 1).astype(float) for degree in degrees)
+        fixed = recorder.assume("training_context_gib").value
+        first = recorder.assume("training_first_group_gib").value
+        more = recorder.assume("training_further_group_gib").value
+        return BYTES_PER_GIB * (fixed + np.where(groups > 0, first + more * (groups - 1.0), 0.0))
+
+    def _update_bytes(self, axes: LayoutAxes, stack: StackTraits, *, is_first: bool) -> Any:
+        """What an optimizer that updates all weights at once holds beside them, at the step. [B]
+
+        One more copy of the weights that it updates, while no activations are held.
+        """
+        if not stack.updates_at_once or self.run.adapter is not None:
+            return 0.0
+        recipe = STATE_RECIPES[self.run.state_recipe]
+        width = recipe.master_bytes or recipe.weight_bytes
+        layers, experts, outer = self._held(axes, is_first=is_first)
+        shards = np.where(axes.zero_stage >= 1, axes.shard_count(self.gpu.node_gpu_count), 1)
+        return width * (layers + outer + experts) / shards
 
     def _held(self, axes: LayoutAxes, *, is_first: bool) -> tuple[Any, Any, Any]:
         """Parameters of layers, of routed experts and of the rest on one GPU of a stage."""
@@ -193,37 +230,45 @@ class MemoryModel:
         """Tokens of one micro-batch on one GPU. [token]"""
         return axes.micro_batch_sequences * self.run.sequence_length_tokens / axes.context
 
-    def _logits(self, axes: LayoutAxes, recorder: Recorder, *, is_first: bool) -> Any:
-        stacks = ("vendor_tuned", "pytorch_fsdp")
+    def _logits(
+        self, axes: LayoutAxes, recorder: Recorder, stack: StackTraits, *, is_first: bool
+    ) -> Any:
         holds_head = np.equal(axes.pipeline, 1) if is_first else True
         return recorder.evaluate(
             training_memory.logits_bytes,
             tokens=self._tokens(axes) * holds_head,
             vocab_size=self.parts.vocab_size,
-            bytes_per_logit=by_stack(recorder, "bytes_per_logit", axes.is_vendor_tuned, stacks),
+            bytes_per_logit=recorder.assume("bytes_per_logit", self.loss or stack.loss).value,
             tensor_parallel=axes.tensor,
         )
 
     def _activations(
-        self, axes: LayoutAxes, recorder: Recorder, logits: Any, *, is_first: bool
+        self,
+        axes: LayoutAxes,
+        recorder: Recorder,
+        logits: Any,
+        stack: StackTraits,
+        *,
+        is_first: bool,
     ) -> Any:
         parts = self.parts
+        masks = parts.hidden_size * DROPOUT_MASKS * stack.has_dropout
+        eager = 0.0 if stack.is_fused else parts.unfused_bytes
         split = {
-            "residual_bytes": parts.residual_bytes,
-            "inner_bytes": parts.inner_bytes,
+            "residual_bytes": parts.residual_bytes + masks,
+            "inner_bytes": parts.inner_bytes + eager,
             "tensor_parallel": axes.tensor,
             "sequence_parallel": axes.sequence_parallel,
         }
-        stored = recorder.assume("attention_scores_stored_fraction").value
-        whole = training_memory.activation_bytes_per_token(
-            **split, score_bytes=stored * parts.score_bytes
-        )
+        scores = parts.score_bytes if stack.attention == "stored" else 0.0
+        whole = training_memory.activation_bytes_per_token(**split, score_bytes=scores)
         lean = training_memory.activation_bytes_per_token(**split)
         inputs = training_memory.activation_bytes_per_token(
             **split | {"residual_bytes": ELEMENT_BYTES * parts.hidden_size, "inner_bytes": 0.0}
         )
-        kept = [whole, lean, inputs]
-        rebuilt = [0.0 * whole, whole - lean, whole]
+        half = recorder.assume("half_recompute_kept_fraction").value
+        kept = [whole, lean, half * lean, inputs]
+        rebuilt = [0.0 * whole, whole - lean, whole, whole]
         chosen = [np.equal(axes.recompute, index) for index in range(len(RECOMPUTES))]
         chunk_layers, in_flight = self._in_flight(axes, is_first=is_first)
         return recorder.evaluate(
@@ -277,14 +322,24 @@ class MemoryModel:
         )
 
 
-def by_stack(recorder: Recorder, name: str, is_vendor_tuned: Any, kinds: tuple[str, str]) -> Any:
-    """An assumption that differs by software stack; for one layout only its own is looked up."""
-    vendor, plain = kinds
-    if vendor == plain or np.ndim(is_vendor_tuned) == 0:
-        return recorder.assume(name, vendor if bool(np.all(is_vendor_tuned)) else plain).value
-    return np.where(
-        is_vendor_tuned, recorder.assume(name, vendor).value, recorder.assume(name, plain).value
-    )
+def per_stack(
+    axes: LayoutAxes,
+    named: SoftwareStack | None,
+    evaluate: Callable[[LayoutAxes, StackTraits], MemoryTerms],
+) -> MemoryTerms:
+    """Evaluate each layout on the named stack, or on the one that its degrees need."""
+    vendor = axes.is_vendor_tuned
+    if named is not None or np.ndim(vendor) == 0:
+        return evaluate(axes, STACKS[named or stack_of(bool(vendor))])
+    names = [field.name for field in fields(MemoryTerms)]
+    columns = {name: np.empty(vendor.shape) for name in names}
+    for is_vendor in (False, True):
+        mask = vendor == is_vendor
+        if mask.any():
+            terms = evaluate(axes.take(mask), STACKS[stack_of(is_vendor)])
+            for name in names:
+                columns[name][mask] = getattr(terms, name)
+    return MemoryTerms(**columns)
 
 
 def available_bytes(gpu: Gpu, recorder: Recorder) -> float:

@@ -38,6 +38,8 @@ class ModelParts:
     """Kept around the layer for one token, mean over the layers."""
     inner_bytes: float
     """Kept inside the layer for one token, mean over the layers."""
+    unfused_bytes: float
+    """Kept beside that by stacks that fuse nothing, mean over the layers."""
     score_bytes: float
     """Scores of one token where they are stored, mean over the layers."""
     key_value_width: int
@@ -123,6 +125,14 @@ def _inner_bytes(group: LayerGroup) -> float:
     return ELEMENT_BYTES * elements
 
 
+def _unfused_bytes(group: LayerGroup) -> float:
+    """Queries and keys before their rotation, and the product of a gate."""
+    mixing, block = group.attention, group.feed_forward
+    gated = getattr(block, "gated", False)
+    elements = mixing.query_width + mixing.key_value_width / 2 + gated * block.active_width
+    return ELEMENT_BYTES * elements
+
+
 def adapter_parameter_count(architecture: ModelArchitecture, rank: int) -> int:
     """Adapters on every attention projection and every feed-forward matrix that all tokens pass.
 
@@ -174,6 +184,7 @@ def model_parts(architecture: ModelArchitecture, sequence_tokens: int) -> ModelP
         is_tied=architecture.tie_word_embeddings,
         residual_bytes=sum(g.count * _residual_bytes(architecture, g) for g in groups) / layers,
         inner_bytes=sum(g.count * _inner_bytes(g) for g in groups) / layers,
+        unfused_bytes=sum(g.count * _unfused_bytes(g) for g in groups) / layers,
         score_bytes=SCORE_BYTES * scores / layers,
         key_value_width=sum(g.count * g.attention.key_value_width for g in groups),
         routed_hidden_width=sum(g.count * _routed_width(architecture, g) for g in groups),

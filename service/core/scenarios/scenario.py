@@ -12,6 +12,7 @@ from service.core.hardware import ComputePrecision, Gpu
 from service.core.parallelism import AutoLayout, LayoutChoice
 from service.core.scenarios.demand import DailyTokensLoad, DemandProfile, PeakRequestsLoad, TimeZone
 from service.core.scenarios.procurement import ProcurementRule
+from service.core.scenarios.stacks import LossKind, SoftwareStack
 from service.core.scenarios.training_state import StateRecipeName
 from service.core.value import (
     Count,
@@ -102,8 +103,12 @@ class EstimatedSpeed(Value):
 
     kind: Literal["estimated"] = "estimated"
     """Kind of speed."""
-    software_stack: Literal["vendor_tuned", "pytorch_fsdp"] | None = None
-    """Training stack; null takes the vendor-tuned one for layouts that split layers or experts."""
+    software_stack: SoftwareStack | None = None
+    """Training stack; null takes the vendor-tuned one for layouts that split layers, stages or
+    experts, and sharded PyTorch for others."""
+    software_year: Annotated[float, Field(ge=2018, le=2100)] | None = None
+    """Year of the software, such as 2025.5; null takes the newest that was measured. Decides the
+    speed of mixtures, which software moves faster than hardware."""
 
 
 class MfuSpeed(Value):
@@ -183,6 +188,8 @@ class TrainingRun(Value):
     """Weights, gradients and optimizer state: 16 bytes a parameter by default."""
     adapter: Adapter | None = None
     """Low-rank adapter; null trains all weights."""
+    loss: LossKind | None = None
+    """How many copies of the logits the loss makes; null takes what the stack usually has."""
     compute_precision: ComputePrecision = "bf16"
     """Precision of the matrix unit, whose dense peak utilisation is measured against."""
     layout: LayoutChoice = AutoLayout()

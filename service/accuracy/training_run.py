@@ -1,0 +1,69 @@
+"""Predictions of a row's speed and of its whole run, with their bands."""
+
+from service.accuracy.training_cases import PreparedRow, Unpredictable
+from service.accuracy.training_speed import (
+    published_run,
+    published_speed,
+    steady_share,
+)
+from service.core.estimates import Range
+from service.core.run.step_constants import Look
+
+
+def token_rate(prepared: PreparedRow, look: Look | None = None) -> float:
+    """Tokens per second and GPU by the time of a step. [token/s]
+
+    A layout that the row does not name is taken as tuned: it loses a quarter of the bubble.
+
+    Raises:
+        NoConstants: If the GPU's class or the precision has no constants.
+    """
+    settings, axes = prepared.settings, prepared.settings.axes
+    times = prepared.step_model(look).times(axes)
+    total = times.total_s
+    if "layout" in settings.assumed:
+        total = total - 0.75 * times.bubble_s
+    per_copy = axes.micro_batch_sequences * axes.micro_batch_count * settings.sequence_tokens
+    return axes.data * per_copy / (total * axes.gpu_count)  # type: ignore[no-any-return]
+
+
+def predicted_speed(prepared: PreparedRow) -> Range:
+    """Speed in the row's own unit.
+
+    Raises:
+        NoConstants: If the GPU's class or the precision has no constants.
+    """
+    rate = float(token_rate(prepared))
+    low, high = _band(prepared)
+    ends = sorted(published_speed(prepared.published, rate * end) for end in (low, high))
+    return Range(value=published_speed(prepared.published, rate), low=ends[0], high=ends[1])
+
+
+def predicted_run(prepared: PreparedRow) -> Range:
+    """Hours, days or minutes of a whole run in the row's own unit.
+
+    Raises:
+        Unpredictable: If the row names no tokens.
+        NoConstants: If the GPU's class or the precision has no constants.
+    """
+    row = prepared.row
+    tokens = row.tokens or (1e12 if row.metric.endswith("per_T_tokens") else None)
+    if tokens is None:
+        raise Unpredictable("no number of tokens")
+    assume = prepared.recorder.assume
+    share = steady_share(row, assume("training_end_to_end_fraction").value)
+    value = published_run(prepared.published, float(token_rate(prepared)) * share, tokens)
+    band = assume("training_hours_residual_factor")
+    return Range(value=value, low=value * band.low, high=value * band.high)
+
+
+def _band(prepared: PreparedRow) -> tuple[float, float]:
+    """Actual speed over the predicted one, 10th and 90th percentile of what was held out."""
+    if prepared.architecture.is_mixture:
+        kind = "mixture"
+    elif prepared.settings.is_thin or prepared.traits.name in {"jax", "huggingface"}:
+        kind = "thin"
+    else:
+        kind = "dense"
+    band = prepared.recorder.assume("training_speed_residual_factor", kind)
+    return band.low, band.high

@@ -1,0 +1,368 @@
+"""Time of a training step, term by term: matrices, attention, memory passes, network, bubble."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from service.core.formulas import communication, roofline, training_time
+from service.core.run.layouts import HYBRID, RECOMPUTES, LayoutAxes
+from service.core.run.step_constants import StepConstants
+from service.core.run.step_work import RoutedWork, StepWork
+from service.core.scenarios.stacks import StackTraits
+
+REPEATED_FORWARD = np.array(
+    [{"none": 0.0, "selective": 0.0, "half": 0.5, "full": 1.0}[r] for r in RECOMPUTES]
+)
+"""Share of the forward pass that is computed again; the core of attention alone counts as none."""
+WEIGHT_BYTES = 2.0
+"""Weights and gradients travel in 16 bit."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Rates of one GPU and of its links."""
+
+    peak_flop_per_s: float
+    """Dense peak of the compute precision."""
+    bf16_peak_flop_per_s: float
+    bandwidth_bytes_per_s: float
+    scale_up_bytes_per_s: float
+    scale_out_bytes_per_s: float
+    scale_up_gpu_count: int
+    node_gpu_count: int
+    gemm_input_bytes: float
+    """Bytes of one element that enters a matrix: 2, or 1 in 8 bit."""
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Seconds of one step, part by part, for one layout or many."""
+
+    total_s: Any
+    micro_batch_s: Any
+    gemm_s: Any
+    attention_s: Any
+    streamed_s: Any
+    expert_s: Any
+    all_to_all_s: Any
+    """Exposed exchange of rows between experts."""
+    host_s: Any
+    """Longer than the GPU's time where launching kernels holds it up."""
+    tensor_s: Any
+    """Exposed exchange of tensor parallelism."""
+    sharding_s: Any
+    """What gathering weights and reducing gradients adds for each micro-batch."""
+    handed_s: Any
+    """Exposed hand-over between pipeline stages."""
+    exchange_s: Any
+    """Exposed exchange of gradients at the end."""
+    optimizer_s: Any
+    bubble_s: Any
+
+
+@dataclass(frozen=True)
+class StepModel:
+    """Everything that decides the time of a step beside the layout."""
+
+    work: StepWork
+    machine: Machine
+    traits: StackTraits
+    constants: StepConstants
+    sequence_tokens: int
+    weight_gradient_fraction: float = 1.0
+
+    def times(self, axes: LayoutAxes) -> StepTimes:
+        """Time of one step under one layout or many. [s]"""
+        c, stages = self.constants, axes.pipeline
+        local = self._local_parameters(axes)
+        busy, parts = self._micro_batch(axes)
+        gathered = communication.joined_s(
+            first_s=busy, second_s=self._gather_s(axes, local), exponent=c.network_overlap_exponent
+        )
+        handed = self._handed_s(axes)
+        exchange = self._exchange_s(axes, local, busy)
+        optimizer = self._optimizer_s(axes, local)
+        total = training_time.step_s(
+            micro_batch_s=gathered + handed,
+            micro_batch_count=axes.micro_batch_count,
+            pipeline_parallel=stages,
+            virtual_pipeline_stages=axes.virtual,
+            exposed_exchange_s=exchange,
+            optimizer_s=optimizer,
+            straggler_factor=communication.straggler_factor(
+                gpu_count=axes.gpu_count, growth_per_doubling=c.straggler_growth
+            ),
+        )
+        return StepTimes(
+            total_s=total,
+            micro_batch_s=gathered + handed,
+            sharding_s=gathered - busy,
+            handed_s=handed,
+            exchange_s=exchange,
+            optimizer_s=optimizer,
+            bubble_s=(gathered + handed) * (stages - 1) / axes.virtual,
+            **parts,
+        )
+
+    def _tokens(self, axes: LayoutAxes) -> Any:
+        """Tokens of one micro-batch on one GPU. [token]"""
+        return axes.micro_batch_sequences * self.sequence_tokens / axes.context
+
+    def _micro_batch(self, axes: LayoutAxes) -> tuple[Any, dict[str, Any]]:
+        """Time of one micro-batch on the stage with most layers, and its parts. [s]"""
+        n, repeat, stages = self._tokens(axes), REPEATED_FORWARD[axes.recompute], axes.pipeline
+        gemm, head = self._gemm_s(axes, n, repeat)
+        attention = self._attention_s(axes, n, repeat)
+        streamed = self._streamed_s(axes, n, repeat)
+        expert, exchanged = self._expert_s(axes, n, repeat)
+        tensor = self._tensor_s(axes, n, repeat)
+        layers = gemm + attention + streamed + expert + exchanged + tensor
+        on_gpu = self._largest_stage(axes, layers) + head / stages
+        busy = communication.joined_s(
+            first_s=on_gpu,
+            second_s=self._host_s() / stages,
+            exponent=self.constants.host_overlap_exponent,
+        )
+        parts = {
+            "gemm_s": (gemm + head) / stages,
+            "attention_s": attention / stages,
+            "streamed_s": streamed / stages,
+            "expert_s": expert / stages,
+            "all_to_all_s": exchanged / stages,
+            "tensor_s": tensor / stages,
+            "host_s": busy - on_gpu,
+        }
+        return busy, parts
+
+    def _largest_stage(self, axes: LayoutAxes, layers_s: Any) -> Any:
+        """Time of the stage with most layers, of the time of all layers. [s]"""
+        layers = self.work.layer_count
+        return layers_s * np.ceil(layers / axes.pipeline) / layers
+
+    def _passes(self, repeat: Any) -> Any:
+        return roofline.pass_count(
+            weight_gradient_fraction=self.weight_gradient_fraction, repeated_forward_fraction=repeat
+        )
+
+    def _gemm_s(self, axes: LayoutAxes, n: Any, repeat: Any) -> tuple[Any, Any]:
+        """Matrices of all layers, and the head with its loss. [s]"""
+        work, machine, c, t = self.work, self.machine, self.constants, axes.tensor
+        passes = self._passes(repeat)
+        weights = work.gemm_parameter_count / t
+        layers = roofline.kernel_time_s(
+            flops=2.0 * passes * n * weights,
+            moved_bytes=passes * machine.gemm_input_bytes * (n * work.gemm_width / t + weights),
+            peak_flop_per_s=machine.peak_flop_per_s,
+            bandwidth_bytes_per_s=machine.bandwidth_bytes_per_s,
+            compute_fraction=c.gemm_fraction,
+            bandwidth_fraction=c.bandwidth_fraction,
+            overlap_exponent=c.gemm_overlap_exponent,
+            fixed_s=c.kernel_fixed_s * passes * work.gemm_matrix_count,
+        )
+        columns = work.head_parameter_count / t
+        uneven = np.where(np.mod(work.vocab_size, 8) == 0, 1.0, c.uneven_vocabulary_factor)
+        head = uneven * 2.0 * (2.0 + self.weight_gradient_fraction) * n * columns
+        head = head / (c.gemm_fraction_bf16 * machine.bf16_peak_flop_per_s)
+        loss = roofline.streamed_s(
+            moved_bytes=c.loss_bytes_per_logit * n * work.vocab_size / t,
+            bandwidth_bytes_per_s=machine.bandwidth_bytes_per_s,
+            bandwidth_fraction=c.bandwidth_fraction,
+        )
+        return layers, head + loss
+
+    def _attention_s(self, axes: LayoutAxes, n: Any, repeat: Any) -> Any:
+        """Scores and weighted sums of all layers; selective recompute repeats them. [s]"""
+        work, c = self.work, self.constants
+        again = np.where(axes.recompute > 0, np.maximum(repeat, 1.0), repeat)
+        if self.traits.attention == "stored":
+            return roofline.stored_attention_s(
+                causal_forward_flops=n * work.attention_flops / axes.tensor,
+                score_count=n * work.score_count / axes.tensor,
+                bytes_per_score=c.bytes_per_score,
+                repeated_forward_fraction=again,
+                peak_flop_per_s=self.machine.bf16_peak_flop_per_s,
+                peak_fraction=c.stored_attention_fraction,
+                bandwidth_bytes_per_s=self.machine.bandwidth_bytes_per_s,
+                bandwidth_fraction=c.bandwidth_fraction,
+            )
+        slowed = work.attention_flops + c.attention_half_speed_tokens * work.attention_span_flops
+        alone = roofline.flash_attention_s(
+            forward_flops=n * slowed / axes.tensor,
+            backward_forward_ratio=c.attention_backward_ratio,
+            repeated_forward_fraction=repeat,
+            peak_flop_per_s=self.machine.bf16_peak_flop_per_s,
+            peak_fraction=c.attention_fraction,
+        )
+        ring = communication.context_parallel_bytes_per_step(
+            tokens=n,
+            key_value_width=work.key_value_width,
+            tensor_parallel=axes.tensor,
+            context_parallel=axes.context,
+        )
+        ring_s = ring / self._group_bytes_per_s(axes.tensor * axes.context)
+        return communication.joined_s(first_s=alone, second_s=ring_s, exponent=2.0)
+
+    def _streamed_s(self, axes: LayoutAxes, n: Any, repeat: Any) -> Any:
+        """Norms, activations, residuals and casts of all layers. [s]"""
+        work, c, t = self.work, self.constants, axes.tensor
+        split = np.where(axes.sequence_parallel, t, 1)
+        elements = work.hidden_passes / split + work.inner_passes / t
+        moved = communication.ELEMENT_BYTES * elements * c.unfused_factor
+        moved = moved + c.cast_bytes_per_element * work.gemm_width / t
+        return roofline.streamed_s(
+            moved_bytes=n * moved * (1.0 + repeat / 3.0),
+            bandwidth_bytes_per_s=self.machine.bandwidth_bytes_per_s,
+            bandwidth_fraction=c.bandwidth_fraction,
+        )
+
+    def _group_bytes_per_s(self, group_size: Any) -> Any:
+        """Bandwidth that a GPU reaches inside the scale-up domain or beyond it. [B/s]"""
+        c, machine = self.constants, self.machine
+        return np.where(
+            group_size <= machine.scale_up_gpu_count,
+            c.scale_up_fraction * machine.scale_up_bytes_per_s,
+            c.scale_out_fraction * machine.scale_out_bytes_per_s,
+        )
+
+    def _tensor_s(self, axes: LayoutAxes, n: Any, repeat: Any) -> Any:
+        """Exposed all-reduces inside all layers. [s]"""
+        c, t = self.constants, axes.tensor
+        count = 4.0 + 2.0 * repeat + np.where(axes.sequence_parallel, 0.5, 0.0)
+        one = communication.ring_all_reduce_bytes(
+            buffer_bytes=n * self.work.hidden_size * communication.ELEMENT_BYTES, rank_count=t
+        )
+        wait = one / self._group_bytes_per_s(t) + c.collective_latency_s
+        exposed = c.tensor_exposed_fraction
+        return np.where(t > 1, self.work.layer_count * count * wait * exposed, 0.0)
+
+    def _expert_s(self, axes: LayoutAxes, n: Any, repeat: Any) -> tuple[Any, Any]:
+        """Grouped matrices and permutation of routed experts, and their exposed exchange. [s]"""
+        routed = self.work.routed
+        if routed is None:
+            return 0.0, 0.0
+        c, machine, t = self.constants, self.machine, axes.tensor
+        rows = n * routed.experts_per_token / t
+        per_expert = rows * axes.expert / routed.expert_count
+        rate = (
+            c.gemm_fraction
+            * machine.peak_flop_per_s
+            * roofline.grouped_fraction(
+                rows_per_expert=per_expert, half_speed_rows=c.grouped_half_speed_rows
+            )
+        )
+        products = 2.0 * self._passes(repeat) * n * routed.active_parameter_count / (t * rate)
+        permuted = roofline.streamed_s(
+            moved_bytes=c.permutation_bytes * rows * routed.hidden_size * routed.layer_count,
+            bandwidth_bytes_per_s=machine.bandwidth_bytes_per_s,
+            bandwidth_fraction=c.bandwidth_fraction,
+        )
+        return products + permuted, self._all_to_all_s(
+            axes, rows, routed
+        ) * c.all_to_all_exposed_fraction
+
+    def _all_to_all_s(self, axes: LayoutAxes, rows: Any, routed: RoutedWork) -> Any:
+        """Exchange of rows between the GPUs that hold a layer's experts, all layers. [s]"""
+        c, machine, group = self.constants, self.machine, axes.expert
+        sent = 4.0 * communication.ELEMENT_BYTES * rows * routed.hidden_size
+        domain = machine.scale_up_gpu_count
+        inside = sent * communication.ring_share(rank_count=np.minimum(group, domain))
+        up = inside / (c.scale_up_fraction * machine.scale_up_bytes_per_s)
+        leaving = communication.merged_node_share(
+            node_count=np.ceil(group / domain), experts_per_token=routed.experts_per_token
+        )
+        out = sent * leaving / (c.scale_out_fraction * machine.scale_out_bytes_per_s)
+        return routed.layer_count * np.maximum(up, out)
+
+    def _host_s(self) -> Any:
+        """Time in which the host launches the kernels of all layers for one micro-batch. [s]"""
+        c, routed = self.constants, self.work.routed
+        mixture = 0 if routed is None else routed.layer_count
+        return (
+            self.work.layer_count - mixture
+        ) * c.host_s_per_layer + mixture * c.host_s_per_mixture_layer
+
+    def _handed_s(self, axes: LayoutAxes) -> Any:
+        """Exposed hand-over of activations between stages for one micro-batch. [s]"""
+        c = self.constants
+        sent = communication.pipeline_parallel_bytes_per_step(
+            tokens=self._tokens(axes),
+            hidden_size=self.work.hidden_size,
+            tensor_parallel=axes.tensor,
+            pipeline_parallel=axes.pipeline,
+            virtual_pipeline_stages=axes.virtual,
+        )
+        return (
+            sent
+            * c.handed_exposed_fraction
+            / (c.scale_out_fraction * self.machine.scale_out_bytes_per_s)
+        )
+
+    def _local_parameters(self, axes: LayoutAxes) -> tuple[Any, Any]:
+        """Weights on one GPU before sharding: common ones, and routed experts. [count]"""
+        work = self.work
+        common = (work.gemm_parameter_count + work.outer_parameter_count) / (
+            axes.tensor * axes.pipeline
+        )
+        if work.routed is None:
+            return common, 0.0
+        held = axes.tensor * axes.expert * axes.pipeline
+        return common, work.routed.held_parameter_count / held
+
+    def _exchanged(self, axes: LayoutAxes, local: tuple[Any, Any], bytes_per_parameter: Any) -> Any:
+        """Time in which a data-parallel group sends so many bytes for each weight. [s]"""
+        c, machine = self.constants, self.machine
+        group = axes.shard_count(machine.node_gpu_count)
+        experts = np.maximum(1.0, group / axes.expert)
+        sent = local[0] * communication.ring_share(rank_count=group)
+        sent = sent + local[1] * communication.ring_share(rank_count=experts)
+        in_node = np.maximum(1, machine.node_gpu_count // axes.tensor)
+        ranks = np.minimum(group, in_node)
+        up = c.gather_scale_up_fraction * machine.scale_up_bytes_per_s
+        out = ranks * c.gather_scale_out_fraction * machine.scale_out_bytes_per_s
+        is_local = axes.tensor * group <= machine.scale_up_gpu_count
+        return bytes_per_parameter * sent / np.where(is_local, up, np.minimum(up, out))
+
+    def _gather_s(self, axes: LayoutAxes, local: tuple[Any, Any]) -> Any:
+        """Gathering and reducing for each micro-batch; once a step under pipelines. [s]"""
+        stage = axes.zero_stage
+        per_parameter = WEIGHT_BYTES * np.select([stage == 2, stage == 3], [2.0, 3.0], 0.0)
+        per_parameter = np.where(
+            self.weight_gradient_fraction > 0, per_parameter, per_parameter * 2 / 3
+        )
+        share = np.where(axes.pipeline > 1, 1.0 / axes.micro_batch_count, 1.0)
+        return self._exchanged(axes, local, per_parameter) * share
+
+    def _exchange_s(self, axes: LayoutAxes, local: tuple[Any, Any], busy_s: Any) -> Any:
+        """Gradients and updated weights once a step, beside the last micro-batches. [s]"""
+        c = self.constants
+        across = np.where(
+            np.equal(axes.sharding, HYBRID),
+            1.0 / np.maximum(1, axes.shard_count(self.machine.node_gpu_count)),
+            1.0,
+        )
+        is_whole = (axes.zero_stage <= 1) | (
+            np.equal(axes.sharding, HYBRID) & (axes.data_group > self.machine.node_gpu_count)
+        )
+        sent = np.where(is_whole, 2.0 * WEIGHT_BYTES * across, 0.0) * self.weight_gradient_fraction
+        alone = self._exchanged(axes, local, sent)
+        beside = 2.0 * busy_s
+        hidden = (
+            communication.joined_s(
+                first_s=beside, second_s=alone, exponent=c.network_overlap_exponent
+            )
+            - beside
+        )
+        return np.where(self.traits.hides_collectives, hidden, alone)
+
+    def _optimizer_s(self, axes: LayoutAxes, local: tuple[Any, Any]) -> Any:
+        """Reading and writing the optimizer's state once a step. [s]"""
+        group = np.where(axes.zero_stage >= 1, axes.shard_count(self.machine.node_gpu_count), 1)
+        held = (
+            local[0] / group + local[1] / np.maximum(1.0, group / axes.expert)
+        ) * self.weight_gradient_fraction
+        return roofline.streamed_s(
+            moved_bytes=self.constants.optimizer_bytes * held,
+            bandwidth_bytes_per_s=self.machine.bandwidth_bytes_per_s,
+            bandwidth_fraction=self.constants.bandwidth_fraction,
+        )

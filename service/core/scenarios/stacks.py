@@ -1,0 +1,57 @@
+"""Training stacks by name: what each does, so that counts follow from it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+SoftwareStack = Literal[
+    "vendor_tuned",
+    "pytorch_fsdp",
+    "pytorch_eager",
+    "huggingface",
+    "jax",
+    "megatron_2021",
+    "megatron_deepspeed",
+]
+"""Stacks that the estimate tells apart."""
+AttentionKernel = Literal["stored", "flash_2", "vendor"]
+LossKind = Literal["plain", "typical", "upcast", "parallel", "fused"]
+"""How many copies of the logits a loss makes."""
+
+
+@dataclass(frozen=True)
+class StackTraits:
+    """What a stack does that decides its speed and its memory."""
+
+    name: SoftwareStack
+    is_fused: bool
+    """Norms, activations and casts are compiled or fused, so that each passes memory once."""
+    attention: AttentionKernel
+    """Scores are stored, or never leave the chip by the second FlashAttention or a newer kernel."""
+    hides_collectives: bool
+    """Tensor-parallel, pipeline and gradient exchanges run beside computation."""
+    loss: LossKind
+    """Copies of the logits."""
+    has_dropout: bool = False
+    """Dropout masks are kept for the backward pass."""
+    updates_at_once: bool = False
+    """The optimizer updates all weights in one call, with one more copy of them."""
+
+
+STACKS: dict[SoftwareStack, StackTraits] = {
+    traits.name: traits
+    for traits in (
+        StackTraits("vendor_tuned", True, "vendor", True, "parallel"),
+        StackTraits("pytorch_fsdp", True, "flash_2", False, "upcast", updates_at_once=True),
+        StackTraits("pytorch_eager", False, "flash_2", False, "upcast", updates_at_once=True),
+        StackTraits("huggingface", False, "flash_2", False, "typical", updates_at_once=True),
+        StackTraits("jax", True, "vendor", True, "fused"),
+        StackTraits("megatron_2021", True, "stored", False, "parallel", has_dropout=True),
+        StackTraits("megatron_deepspeed", True, "stored", False, "parallel", has_dropout=True),
+    )
+}
+"""Every stack by name."""
+
+
+def stack_of(is_vendor_tuned: bool) -> SoftwareStack:
+    """The stack that a layout needs: the vendor's to split layers, stages or experts."""
+    return "vendor_tuned" if is_vendor_tuned else "pytorch_fsdp"
