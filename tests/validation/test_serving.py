@@ -18,15 +18,15 @@ from service.catalog.resolve import snapshot_from_folder
 from service.core.planners.serving import _resolve_shape
 from service.core.recorder import Recorder
 from service.core.replica.constants import (
-    Lookup,
     ServingConstants,
-    engine_qualifiers,
     memory_constants,
     serving_constants,
 )
+from service.core.replica.lookup import Lookup, engine_qualifiers
+from service.core.replica.passes import Traffic
 from service.core.replica.search import Footprint, Room, engine_limit, room_of, sequence_capacity
 from service.core.replica.shape import Layout
-from service.core.replica.speed import Speed, Traffic
+from service.core.replica.speed import Speed
 from service.core.scenarios.scenario import ServingService
 
 ROOT = Path(__file__).resolve().parents[2]

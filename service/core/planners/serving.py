@@ -12,18 +12,14 @@ import numpy as np
 
 from service.core.errors import InvalidScenario, NoConstants
 from service.core.estimates import Infeasibility, Range, ServingMemory
-from service.core.hardware import ComputePrecision, Gpu, NumberFormat
+from service.core.hardware import Gpu
 from service.core.hours.service_demand import resolved_headroom
 from service.core.parallelism import ParallelLayout
 from service.core.planners.workloads import ReplicaCapacity
 from service.core.recorder import Recorder
-from service.core.replica.constants import (
-    Lookup,
-    engine_qualifiers,
-    memory_constants,
-    serving_constants,
-    spread,
-)
+from service.core.replica.constants import memory_constants, serving_constants
+from service.core.replica.lookup import Lookup, engine_qualifiers, spread, widened
+from service.core.replica.passes import Traffic
 from service.core.replica.published import record_choice, record_rates
 from service.core.replica.refusals import (
     no_layout_fits,
@@ -37,14 +33,15 @@ from service.core.replica.search import (
     Room,
     cheapest,
     fitting_layouts,
+    legal_data_parallel,
     legal_tensor_parallel,
     refined,
     room_of,
     sequence_capacity,
     sweep,
 )
-from service.core.replica.shape import ReplicaShape
-from service.core.replica.speed import Speed, Traffic
+from service.core.replica.shape import ReplicaShape, matrix_mode
+from service.core.replica.speed import Speed
 from service.core.run.memory import available_bytes
 from service.core.scenarios.scenario import MeasuredCapacity, ServingService
 from service.core.snapshot import CatalogSnapshot
@@ -163,14 +160,6 @@ def _given(value: Any) -> Any:
     return value
 
 
-def _matrix_mode(gpu: Gpu, weights: NumberFormat) -> ComputePrecision | None:
-    """Mode of the matrix unit that multiplies such weights: the format's own, else its fallback."""
-    own: ComputePrecision = "bf16" if weights.weight_only else weights.compute_precision
-    modes: tuple[ComputePrecision, ...] = (own, weights.minimum_compute_fallback)
-    found = next((mode for mode in modes if gpu.peak_flop_per_s(mode) is not None), None)
-    return "bf16" if found == "fp16" else found
-
-
 def _resolve_shape(
     service: ServingService, gpu: Gpu, recorder: Recorder, pointer: str
 ) -> ReplicaShape | Infeasibility:
@@ -188,7 +177,7 @@ def _resolve_shape(
             "give capacity as measured",
             pointer=f"{pointer}/architecture",
         )
-    mode = _matrix_mode(gpu, weights)
+    mode = matrix_mode(gpu, weights)
     if mode is None or gpu.peak_flop_per_s("bf16") is None:
         return no_matrix_rate(service, gpu, weights)
     look = Lookup(recorder, {})
@@ -227,7 +216,9 @@ def _objectives(service: ServingService) -> Objectives:
 
 def _plan(question: _Question, pointer: str) -> ReplicaCapacity | tuple[Infeasibility, ...]:
     shape, quiet = question.shape, question.recorder.off()
-    needs = shape.needs(legal_tensor_parallel(shape), has_stages=True)
+    degrees, data_ranks = legal_tensor_parallel(shape), legal_data_parallel(shape)
+    groups = tuple({t * d for t in degrees for d in data_ranks if d > 1})
+    needs = shape.needs(degrees, has_stages=True, expert_ranks=groups)
     look = question.lookup(quiet)
     footprint = Footprint(shape, memory_constants(look, shape.gpu, needs), question.traffic)
     constants = serving_constants(look, shape.gpu, needs)
@@ -256,7 +247,9 @@ def _answer(question: _Question, choice: Choice) -> ReplicaCapacity:
     bands = _bands(question, choice, look.varied())
     recorder = question.recorder.ranged(bands)
     room = room_of(footprint, choice.layout, recorder)
-    state = Speed(shape, constants, traffic, recorder).at(choice.layout, choice.running)
+    state = Speed(shape, constants, traffic, recorder).at(
+        choice.layout, choice.running, choice.slots(footprint.memory)
+    )
     tokens, at_p95 = sequence_capacity(footprint, choice.layout, room.pool_bytes, recorder)
     record_choice(
         recorder,
@@ -273,7 +266,8 @@ def _answer(question: _Question, choice: Choice) -> ReplicaCapacity:
         layout=ParallelLayout(
             tensor_parallel=choice.tensor_parallel,
             pipeline_parallel=choice.pipeline_parallel,
-            data_parallel=1,
+            data_parallel=choice.data_parallel,
+            expert_parallel=int(choice.layout.expert_ranks) if choice.data_parallel > 1 else 1,
         ),
         memory=_memory(room, shape),
         kv_cache_tokens_per_replica=int(tokens) if tokens <= MAX_TOKENS else None,
@@ -284,32 +278,40 @@ def _answer(question: _Question, choice: Choice) -> ReplicaCapacity:
 
 
 def _bands(question: _Question, choice: Choice, look: Lookup) -> dict[str, Range]:
-    """Ranges from the constants of the answer, each at its low and high end in turn.
+    """Ranges of the numbers that are known before they are evaluated.
 
-    Where memory limits the requests, a larger or smaller pool runs more or fewer of them.
+    Speeds take what measured results scatter about the estimate; what they are made of takes each
+    constant at its low and high end in turn. A measured result holds the uncertainty of every
+    constant, so the two are not added.
     """
     shape, layout, quiet = question.shape, choice.layout, question.recorder.off()
     needs = choice.needs(shape)
     footprint = Footprint(shape, memory_constants(look, shape.gpu, needs), question.traffic)
     constants = serving_constants(look, shape.gpu, needs)
     room = room_of(footprint, layout, quiet)
-    running: Any = float(choice.running)
-    if choice.is_memory_bound:
-        share = room.running_limit / room.running_limit[0]
-        running = np.maximum(running * share, 1.0)
-    state = Speed(shape, constants, question.traffic, quiet).at(layout, running)
-    residual = constants.residual
+    state = Speed(shape, constants, question.traffic, quiet).at(
+        layout, float(choice.running), choice.slots(footprint.memory)
+    )
+    residual, wider = constants.residual, _band_factor(choice, look, shape)
     bands = {
         "kv_pool_bytes_per_gpu": spread(room.pool_bytes),
         "decode_step_s": spread(state.decode_step_s),
         "prefill_share_s": spread(state.prefill_share_s),
         "prefill_s": spread(state.prefill_s),
-        "tpot_mean_s": spread(state.tpot_mean_s * residual.tpot),
-        "units_per_s_per_replica": spread(state.units_per_s * residual.units),
+        "tpot_mean_s": widened(spread(state.tpot_mean_s[0] * residual.tpot), wider),
+        "units_per_s_per_replica": widened(spread(state.units_per_s[0] * residual.units), wider),
     }
     if question.traffic.utilization_fraction < 1:
-        bands["ttft_p95_s"] = spread(state.ttft_p95_s * residual.ttft)
+        waiting = state.ttft_p95_s[0] * residual.loaded_ttft
+        bands["ttft_p95_s"] = widened(spread(waiting), wider)
     return bands
+
+
+def _band_factor(choice: Choice, look: Lookup, shape: ReplicaShape) -> float:
+    """How much wider a band is, in logarithms, where results are few or memory is tight."""
+    wider = look.exact("gpu_class_band_factor", shape.gpu.gpu_class)
+    is_tight = choice.is_memory_bound and choice.running < look.exact("few_sequences_count")
+    return wider * look.exact("unstated_band_factor") if is_tight else wider
 
 
 def _tpot(question: _Question, bands: dict[str, Range]) -> Range | None:

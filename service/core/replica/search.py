@@ -9,8 +9,9 @@ from service.core.errors import InvalidScenario
 from service.core.formulas import serving_memory
 from service.core.recorder import Recorder
 from service.core.replica.constants import MemoryConstants, Needs
+from service.core.replica.passes import Traffic
 from service.core.replica.shape import Layout, ReplicaShape
-from service.core.replica.speed import Speed, SteadyState, Traffic
+from service.core.replica.speed import Speed, SteadyState
 from service.core.value import MAX_COUNT
 
 PIPELINE_DEGREES = (2, 3, 4, 6, 8, 12, 16)
@@ -42,6 +43,8 @@ class Room:
     """A sequence at the 95th percentile of lengths."""
     running_sequence_bytes: Any
     """A running sequence of mean length, averaged over its answer."""
+    data_parallel: Any = 1
+    """Ranks that each hold sequences of their own."""
 
     @property
     def fits(self) -> Any:
@@ -51,7 +54,8 @@ class Room:
     @property
     def running_limit(self) -> Any:
         """Requests that the cache holds at once, not rounded. [count]"""
-        return self.pool_bytes / np.maximum(self.running_sequence_bytes, 1.0)
+        per_rank = self.pool_bytes / np.maximum(self.running_sequence_bytes, 1.0)
+        return per_rank * self.data_parallel
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,8 @@ class Sweep:
     running: Any
     state: SteadyState
     room: Room
+    slots: Any = None
+    """Requests that each layout can hold at once."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,7 @@ class Choice:
     running: int
     cache_limit: int
     """Requests that the cache holds at once."""
+    data_parallel: int = 1
 
     @property
     def is_memory_bound(self) -> bool:
@@ -90,11 +97,19 @@ class Choice:
     @property
     def layout(self) -> Layout:
         """The degrees alone."""
-        return Layout(self.tensor_parallel, self.pipeline_parallel)
+        return Layout(self.tensor_parallel, self.pipeline_parallel, self.data_parallel)
 
     def needs(self, shape: ReplicaShape) -> Needs:
         """Which constants this layout needs."""
-        return shape.needs((self.tensor_parallel,), has_stages=self.pipeline_parallel > 1)
+        return shape.needs(
+            (self.tensor_parallel,),
+            has_stages=self.pipeline_parallel > 1,
+            expert_ranks=(int(self.layout.expert_ranks),) if self.data_parallel > 1 else (),
+        )
+
+    def slots(self, memory: MemoryConstants) -> float:
+        """Requests that the replica can hold at once. [count]"""
+        return max(min(self.cache_limit, engine_limit(memory) * self.data_parallel), self.running)
 
 
 def legal_tensor_parallel(shape: ReplicaShape) -> tuple[int, ...]:
@@ -131,13 +146,35 @@ def room_of(footprint: Footprint, layout: Layout, recorder: Recorder) -> Room:
             quiet, memory, layout, traffic.sequence_tokens_p95
         ),
         running_sequence_bytes=shape.sequence_bytes_per_gpu(quiet, memory, layout, running),
+        data_parallel=layout.data_parallel,
     )
 
 
-def candidate_layouts(degrees: tuple[int, ...], stages: tuple[int, ...]) -> Layout:
-    """Every pair of degrees as two flat arrays."""
-    pairs = np.array([(t, p) for p in stages for t in degrees]).reshape(-1, 2)
-    return Layout(pairs[:, 0], pairs[:, 1])
+def candidate_layouts(
+    degrees: tuple[int, ...], stages: tuple[int, ...], data_ranks: tuple[int, ...] = (1,)
+) -> Layout:
+    """Every combination of degrees as flat arrays."""
+    rows = np.array([(t, p, d) for d in data_ranks for p in stages for t in degrees]).reshape(-1, 3)
+    return Layout(rows[:, 0], rows[:, 1], rows[:, 2])
+
+
+def legal_data_parallel(shape: ReplicaShape) -> tuple[int, ...]:
+    """Ranks that may attend to sequences of their own: powers of two within the scale-up link.
+
+    Architectures with experts only: for others such ranks are replicas of their own.
+    """
+    reach = min((shape.scale_up_gpu_count, *shape.architecture.expert_counts))
+    if not shape.architecture.is_mixture:
+        return (1,)
+    return tuple(2**n for n in range(reach.bit_length()))
+
+
+def _spread_layouts(shape: ReplicaShape, degrees: tuple[int, ...]) -> Layout:
+    """Layouts of one stage: tensor parallelism, alone or beside ranks with their own sequences."""
+    layout = candidate_layouts(degrees, (1,), legal_data_parallel(shape))
+    ranks, experts = layout.expert_ranks, np.array(shape.architecture.expert_counts or (1,))
+    is_even = np.all(experts[:, None] % ranks == 0, axis=0) & (ranks <= shape.scale_up_gpu_count)
+    return layout.taken(np.flatnonzero((layout.data_parallel == 1) | is_even))
 
 
 def fitting_layouts(footprint: Footprint, recorder: Recorder) -> tuple[Layout, Room]:
@@ -149,7 +186,7 @@ def fitting_layouts(footprint: Footprint, recorder: Recorder) -> tuple[Layout, R
     layers = footprint.shape.architecture.num_hidden_layers
     stages = tuple(p for p in PIPELINE_DEGREES if p <= layers)
     quiet = recorder.off()
-    layout = candidate_layouts(degrees, (1,))
+    layout = _spread_layouts(footprint.shape, degrees)
     room = room_of(footprint, layout, quiet)
     if not np.any(room.fits) and stages:
         layout = candidate_layouts(degrees, stages)
@@ -157,7 +194,7 @@ def fitting_layouts(footprint: Footprint, recorder: Recorder) -> tuple[Layout, R
     missing = room.tail_sequence_bytes + room.weight_bytes + room.overhead_bytes
     roomiest = np.atleast_1d(np.argmin(missing))
     kept = np.flatnonzero(room.fits) if np.any(room.fits) else roomiest
-    layout = Layout(layout.tensor_parallel[kept], layout.pipeline_parallel[kept])
+    layout = layout.taken(kept)
     return layout, room_of(footprint, layout, quiet)
 
 
@@ -186,15 +223,15 @@ def engine_limit(memory: MemoryConstants) -> float:
 
 def sweep(speed: Speed, memory: MemoryConstants, layout: Layout, room: Room) -> Sweep:
     """Steady states of all layouts at rising numbers of requests, up to what each can run."""
-    limits = np.minimum(np.floor(room.running_limit), engine_limit(memory))
-    limits = np.maximum(limits, 1.0)[:, None]
-    running = np.minimum(_running_grid(float(limits.max())), limits)
-    return _at(speed, layout, room, running)
+    limits = np.minimum(np.floor(room.running_limit), engine_limit(memory) * layout.data_parallel)
+    limits = np.maximum(limits, 1.0)
+    running = np.minimum(_running_grid(float(limits.max())), limits[:, None])
+    return _at(speed, layout, room, running, limits)
 
 
-def _at(speed: Speed, layout: Layout, room: Room, running: Any) -> Sweep:
-    rows = Layout(layout.tensor_parallel[:, None], layout.pipeline_parallel[:, None])
-    return Sweep(layout, running, speed.at(rows, running), room)
+def _at(speed: Speed, layout: Layout, room: Room, running: Any, slots: Any) -> Sweep:
+    state = speed.at(layout.taken((slice(None), None)), running, slots[:, None])
+    return Sweep(layout, running, state, room, slots)
 
 
 def _last_held(found: Sweep, objectives: Objectives) -> tuple[Any, Any]:
@@ -210,7 +247,7 @@ def refined(speed: Speed, found: Sweep, objectives: Objectives) -> Sweep:
     top = np.minimum(np.floor(start * GRID_RATIO) + 1, found.running[:, -1])
     steps = np.arange(np.max(top - start) + 1)
     running = np.minimum(start[:, None] + steps, top[:, None])
-    return _at(speed, found.layout, found.room, running)
+    return _at(speed, found.layout, found.room, running, found.slots)
 
 
 def packed_gpu_count(gpu_count: Any, gpu_multiple: int) -> Any:
@@ -244,6 +281,7 @@ def cheapest(found: Sweep, objectives: Objectives, gpu_multiple: int) -> Choice 
         pipeline_parallel=int(found.layout.pipeline_parallel[row]),
         running=int(found.running[row, last[row]]),
         cache_limit=int(np.minimum(found.room.running_limit[row], MAX_COUNT)),
+        data_parallel=int(np.broadcast_to(found.layout.data_parallel, gpus.shape)[row]),
     )
 
 

@@ -6,17 +6,25 @@ from typing import Any
 
 import numpy as np
 
-from service.core.architecture.attention import ChunkedAttention, FullAttention, LatentAttention
-from service.core.architecture.model import LayerGroup, MixtureFeedForward, ModelArchitecture
+from service.core.architecture.attention import LatentAttention
+from service.core.architecture.model import ModelArchitecture
 from service.core.formulas import serving_memory
 from service.core.hardware import ComputePrecision, Gpu, NumberFormat
 from service.core.recorder import Recorder
 from service.core.replica.constants import MemoryConstants, Needs
+from service.core.replica.rows import (
+    CacheRows,
+    ExpertRows,
+    cache_rows,
+    copied_rows,
+    expert_rows,
+    kernel_count,
+    padded_share,
+)
+from service.core.units import BYTES_PER_GB
 
 WIDE_BITS = 16
 """Embeddings, head, routers and towers of quantised models stay this wide."""
-ATTENTION_KERNELS = {"none": 0, "latent": 4}
-"""Matrix products of a mixing layer: four for latent attention, else one in and one out."""
 
 
 @dataclass(frozen=True)
@@ -25,122 +33,46 @@ class Layout:
 
     tensor_parallel: Any
     pipeline_parallel: Any
+    data_parallel: Any = 1
+    """Ranks that attend to sequences of their own; routed experts are spread over all of them."""
 
     @property
     def gpu_count(self) -> Any:
         """GPUs of one replica. [count]"""
-        return self.tensor_parallel * self.pipeline_parallel
+        return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
 
-
-@dataclass(frozen=True)
-class CacheRows:
-    """What layers cache and attend to, one row for each kind of cached vector."""
-
-    layer_count: Any
-    elements: Any
-    shards: Any
-    span_tokens: Any
-    """Tokens that are kept."""
-    read_tokens: Any
-    """Tokens that one decode step reads."""
-    is_chunked: Any
-    """True where the span is a fixed chunk and not a window that moves."""
-    state_bytes: Any
-    pair_flops: Any
-    """Work of prefill for one query and one key."""
-    decode_pair_flops: Any
-    """Work of decode where it can bind: on the joint vector of latent attention."""
-
-
-@dataclass(frozen=True)
-class ExpertRows:
-    """Routed experts, one row for each kind of layer that has them."""
-
-    layer_count: Any
-    expert_count: Any
-    experts_per_token: Any
-    parameter_count: Any
-    """Weights of one expert."""
-    geometric_width: Any
-
-
-def _cache_rows(architecture: ModelArchitecture) -> CacheRows:
-    rows: list[tuple[float, ...]] = []
-    for group in architecture.layer_groups:
-        mixing = group.attention
-        span = float(mixing.span_tokens or np.inf)
-        state = mixing.state_elements_per_sequence * architecture.state_bytes_per_element
-        pair = mixing.score_flops_per_pair
-        if isinstance(mixing, LatentAttention):
-            index = mixing.index_cache_elements_per_token
-            joint = mixing.cache_elements_per_token - index
-            read = float(mixing.index_selected_tokens or np.inf)
-            absorbed = mixing.absorbed_score_flops_per_pair
-            rows.append((group.count, joint, 1, span, read, False, 0, pair, absorbed))
-            rows.append((group.count, index, 1, span, span, False, 0, 0, 0))
-        else:
-            elements, shards = mixing.cache_elements_per_token, mixing.cache_shard_count
-            is_chunked = isinstance(mixing, ChunkedAttention)
-            rows.append((group.count, elements, shards, span, span, is_chunked, state, pair, 0))
-    return CacheRows(*np.array(rows, dtype=float).T)
-
-
-def _expert_rows(architecture: ModelArchitecture) -> ExpertRows | None:
-    hidden = architecture.hidden_size
-    rows = [
-        (
-            group.count,
-            block.num_experts,
-            block.num_experts_per_token,
-            block.expert_parameter_count(hidden),
-            float(np.sqrt((block.expert_hidden_size or hidden) * block.moe_intermediate_size)),
+    def taken(self, index: Any) -> "Layout":
+        """The layouts at these places of the arrays."""
+        return Layout(
+            self.tensor_parallel[index], self.pipeline_parallel[index], self.data_parallel[index]
         )
-        for group in architecture.layer_groups
-        if isinstance(block := group.feed_forward, MixtureFeedForward)
-    ]
-    return ExpertRows(*np.array(rows, dtype=float).T) if rows else None
+
+    @property
+    def expert_ranks(self) -> Any:
+        """Ranks that share the routed experts of one stage. [count]"""
+        return self.tensor_parallel * self.data_parallel
 
 
-def _copied_rows(architecture: ModelArchitecture) -> tuple[Any, Any]:
-    """Weights that ranks beyond a number of shards hold again, and that number."""
-    hidden = architecture.hidden_size
-    rows: list[tuple[float, float]] = [(0.0, 1.0)]
-    for group in architecture.layer_groups:
-        mixing = group.attention
-        if isinstance(mixing, LatentAttention):
-            down = mixing.q_lora_rank + mixing.kv_lora_rank + mixing.qk_rope_head_dim
-            rows.append((group.count * (hidden * down + mixing.index_parameter_count), 1.0))
-        elif isinstance(mixing, FullAttention):
-            key_value = hidden * mixing.key_value_width
-            rows.append((group.count * key_value, mixing.cache_shard_count))
-    counts, shards = np.array(rows).T
-    return counts, shards
+@dataclass(frozen=True)
+class Device:
+    """What speed depends on in a GPU: numbers, or arrays of many GPUs."""
+
+    layer_peak_flop_per_s: Any
+    """Dense peak in the mode of the weights."""
+    wide_peak_flop_per_s: Any
+    bandwidth_bytes_per_s: Any
+    scale_up_bytes_per_s: Any
+    scale_up_gpu_count: Any
+    """GPUs that the scale-up link joins; 1 where its bandwidth is not known."""
+    pcie_bytes_per_s: Any
 
 
-def _kernel_count(group: LayerGroup) -> int:
-    block = group.feed_forward
-    if isinstance(block, MixtureFeedForward):
-        products = 1 + 2 * (block.num_shared_experts > 0)
-    else:
-        products = 2 * (block.kind == "dense")
-    return group.count * (ATTENTION_KERNELS.get(group.attention.kind, 2) + products)
-
-
-def _padded_share(architecture: ModelArchitecture, multiple: float) -> float:
-    """Routed weights as kept in memory over those of the architecture. [1]"""
-    widths = [
-        (group.count * block.routed_parameter_count(architecture.hidden_size), block)
-        for group in architecture.layer_groups
-        if isinstance(block := group.feed_forward, MixtureFeedForward)
-    ]
-    kept = sum(
-        count
-        * np.ceil(block.moe_intermediate_size / multiple)
-        * multiple
-        / block.moe_intermediate_size
-        for count, block in widths
-    )
-    return float(kept / sum(count for count, _ in widths)) if widths else 1.0
+def matrix_mode(gpu: Gpu, weights: NumberFormat) -> ComputePrecision | None:
+    """Mode of the matrix unit that multiplies such weights: the format's own, else its fallback."""
+    own: ComputePrecision = "bf16" if weights.weight_only else weights.compute_precision
+    modes: tuple[ComputePrecision, ...] = (own, weights.minimum_compute_fallback)
+    found = next((mode for mode in modes if gpu.peak_flop_per_s(mode) is not None), None)
+    return "bf16" if found == "fp16" else found
 
 
 @dataclass(frozen=True)
@@ -160,16 +92,16 @@ class ReplicaShape:
     @cached_property
     def cache(self) -> CacheRows:
         """Cached vectors of all layers."""
-        return _cache_rows(self.architecture)
+        return cache_rows(self.architecture)
 
     @cached_property
     def experts(self) -> ExpertRows | None:
         """Routed experts of all layers; None for dense architectures."""
-        return _expert_rows(self.architecture)
+        return expert_rows(self.architecture)
 
     @cached_property
     def _copied(self) -> tuple[Any, Any]:
-        return _copied_rows(self.architecture)
+        return copied_rows(self.architecture)
 
     @property
     def wide_bytes(self) -> float:
@@ -190,7 +122,7 @@ class ReplicaShape:
     @cached_property
     def routed_bytes(self) -> float:
         """Bytes of a routed weight with its padding. [B]"""
-        padding = _padded_share(self.architecture, self.expert_width_multiple)
+        padding = padded_share(self.architecture, self.expert_width_multiple)
         return self.weight_format.bytes_per_element * padding
 
     @cached_property
@@ -214,13 +146,37 @@ class ReplicaShape:
     @cached_property
     def kernel_count(self) -> int:
         """Matrix products of one pass through all layers, routed experts apart. [count]"""
-        return sum(_kernel_count(group) for group in self.architecture.layer_groups)
+        return sum(kernel_count(group) for group in self.architecture.layer_groups)
 
     @cached_property
     def mixing_layer_count(self) -> int:
         """Layers that mix tokens. [count]"""
         groups = self.architecture.layer_groups
         return sum(group.count for group in groups if group.attention.kind != "none")
+
+    @cached_property
+    def indexed_layer_count(self) -> int:
+        """Layers whose sparse attention chooses tokens by an index. [count]"""
+        groups = self.architecture.layer_groups
+        return sum(
+            group.count
+            for group in groups
+            if isinstance(group.attention, LatentAttention)
+            and group.attention.index_selected_tokens is not None
+        )
+
+    @cached_property
+    def device(self) -> Device:
+        """What speed depends on in the GPU."""
+        gpu = self.gpu
+        return Device(
+            layer_peak_flop_per_s=gpu.peak_flop_per_s(self.weight_precision),
+            wide_peak_flop_per_s=gpu.peak_flop_per_s("bf16") or np.inf,
+            bandwidth_bytes_per_s=gpu.memory_bandwidth_bytes_per_s,
+            scale_up_bytes_per_s=gpu.scale_up_bytes_per_s,
+            scale_up_gpu_count=self.scale_up_gpu_count,
+            pcie_bytes_per_s=(gpu.pcie_gb_per_s_per_direction or 0.0) * BYTES_PER_GB,
+        )
 
     @cached_property
     def collective_count(self) -> int:
@@ -231,16 +187,24 @@ class ReplicaShape:
         )
         return sum(group.count * ((a != "none") + (f != "none")) for group, a, f in halves)
 
-    def needs(self, tensor_parallel: tuple[int, ...], *, has_stages: bool) -> Needs:
+    def needs(
+        self,
+        tensor_parallel: tuple[int, ...],
+        *,
+        has_stages: bool,
+        expert_ranks: tuple[int, ...] = (),
+    ) -> Needs:
         """Which constants layouts of these degrees need."""
         return Needs(
             kind="mixture" if self.architecture.is_mixture else "dense",
             dense_precision="bf16" if self.has_wide_layers else self.weight_precision,
             routed_precision=self.weight_precision,
             has_latent_attention=bool(np.any(self.cache.decode_pair_flops)),
+            has_sparse_index=self.indexed_layer_count > 0,
             is_weight_only=self.is_weight_only,
             tensor_parallel=tensor_parallel,
             has_stages=has_stages,
+            expert_ranks=expert_ranks,
             scale_up_gpu_count=self.scale_up_gpu_count,
         )
 
@@ -277,7 +241,8 @@ class ReplicaShape:
         outside = (embedding + whole.tower_parameter_count) * self.wide_bytes
         return recorder.evaluate(
             serving_memory.weight_bytes_per_gpu,
-            divided_layer_bytes=divided + whole.routed_parameter_count * self.routed_bytes,
+            divided_layer_bytes=divided
+            + whole.routed_parameter_count * self.routed_bytes / layout.data_parallel,
             copied_layer_bytes=copied,
             outside_layer_bytes=outside,
             stage_fraction=self.stage_fraction(layout),

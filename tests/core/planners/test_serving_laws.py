@@ -12,10 +12,12 @@ from service.catalog.resolve import snapshot_from_folder
 from service.core.planners.serving import plan_replica
 from service.core.planners.workloads import ReplicaCapacity
 from service.core.recorder import Recorder
-from service.core.replica.constants import Lookup, memory_constants, serving_constants
+from service.core.replica.constants import memory_constants, serving_constants
+from service.core.replica.lookup import Lookup
+from service.core.replica.passes import Traffic
 from service.core.replica.search import Footprint, packed_gpu_count, room_of
 from service.core.replica.shape import Layout, ReplicaShape
-from service.core.replica.speed import Speed, Traffic
+from service.core.replica.speed import Speed
 from service.core.scenarios.scenario import ServingService
 
 CATALOG = Path(__file__).resolve().parents[3] / "catalog"
@@ -106,7 +108,7 @@ def test_an_answer_meets_every_limit_and_a_refusal_says_by_how_much_it_fails(ask
     memory = answer.memory
     assert memory.weights + memory.overhead + memory.kv_cache <= memory.available * (1 + 1e-9)
     assert answer.concurrency_per_replica >= 1
-    assert answer.gpu_count_per_replica == answer.layout.gpus_per_copy
+    assert answer.gpu_count_per_replica == answer.layout.gpu_count
     ranges = [answer.units_per_s_per_replica, answer.tpot_mean_s, answer.ttft_p95_s]
     assert all(band.low <= band.value <= band.high for band in ranges if band is not None)
     if answer.tpot_mean_s and objectives["tpot_mean_s"]:

@@ -5,7 +5,7 @@ import pytest
 
 from service.core.errors import CoreError, InvalidScenario, NoConstants
 from service.core.recorder import Recorder
-from service.core.replica.constants import Lookup, engine_qualifiers, spread
+from service.core.replica.lookup import Lookup, engine_qualifiers, spread
 
 POINTER = "/scenario/serving_services/0/engine"
 
@@ -20,7 +20,7 @@ POINTER = "/scenario/serving_services/0/engine"
         ("vllm-0.19.1", "vllm-0_18"),
         ("vllm-1.4", "vllm-0_20"),
         ("sglang-0.5.9", "sglang-0_4"),
-        ("tensorrt-llm-0.14", "tensorrt-llm-0_10"),
+        ("tensorrt-llm-0.14", "tensorrt-llm-0_9"),
         ("tensorrt-llm-1.1", "tensorrt-llm-0_20"),
     ],
 )
@@ -42,7 +42,7 @@ def test_a_class_without_constants_has_no_number(snapshot):
 
 def test_values_arrive_in_core_units(snapshot):
     look = Lookup(Recorder(snapshot), {"engine_overhead_gib": "vllm-0_18"})
-    assert look("gemm_fixed_us", "hopper") == pytest.approx(2.6e-6)
+    assert look("gemm_fixed_us", "hopper") == pytest.approx(3.3e-6)
     assert look("engine_overhead_gib", "tp_many", "dense") == 4.2 * 2**30
 
 

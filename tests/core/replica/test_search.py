@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from service.core.replica.passes import Pass
 from service.core.replica.search import (
     Choice,
     Objectives,
@@ -12,7 +13,7 @@ from service.core.replica.search import (
     packed_gpu_count,
 )
 from service.core.replica.shape import Layout
-from service.core.replica.speed import Pass, SteadyState
+from service.core.replica.speed import SteadyState
 
 NOTHING = Pass(0.0, 0.0, 0.0)
 ANY = Objectives(np.inf, np.inf)
