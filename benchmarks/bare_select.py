@@ -27,7 +27,7 @@ async def database(app: Litestar) -> AsyncIterator[None]:
     # The team is a setting of the connection here, so that one SELECT is one statement.
     settings = {"gpuplan.team": "local"}
     url = os.environ["DATABASE_URL"]
-    async with asyncpg.create_pool(url, max_size=8, server_settings=settings) as pool:
+    async with asyncpg.create_pool(url, min_size=1, max_size=8, server_settings=settings) as pool:
         app.state.pool = pool
         yield
 

@@ -1,6 +1,6 @@
 """Speed and memory of plans: create, read, and the floor of a read, in one run.
 
-    .venv/bin/python benchmarks/plans.py        (needs `wrk`, Debian package)
+    .venv/bin/python -m benchmarks.plans        (needs `wrk`, Debian package)
 
 Prints the median time of POST /v1/plans (2 runs + 3 services over 36 months), the requests/s of
 GET /v1/plans/{id} over those of a bare driver's SELECT of the same row, rounds interleaved, and
@@ -8,6 +8,7 @@ the resident memory of a worker. Absolute figures hold for one machine and one h
 what to compare.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -46,11 +47,10 @@ def process(command: list[str], environment: dict[str, str], address: str) -> It
     server = subprocess.Popen(command, env=os.environ | environment, cwd=ROOT)
     try:
         for _ in range(600):
-            try:
-                httpx.get(address, timeout=1)
-                break
-            except httpx.TransportError:
-                time.sleep(0.1)
+            with contextlib.suppress(httpx.TransportError):
+                if httpx.get(address, timeout=1).status_code < 500:
+                    break
+            time.sleep(0.1)
         yield server.pid
     finally:
         server.terminate()
@@ -91,14 +91,21 @@ def create(base: str) -> tuple[str, list[float]]:
 def main() -> None:
     if shutil.which("wrk") is None:
         sys.exit("benchmarks/plans.py needs wrk: apt-get install wrk")
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o711)  # as root the database runs as another user
+        measure(Path(folder) / "postgres")
+
+
+def measure(folder: Path) -> None:
     ports = free_port(), free_port()
-    with tempfile.TemporaryDirectory() as folder, EmbeddedPostgres(Path(folder)) as postgres:
+    with EmbeddedPostgres(folder) as postgres:
         urls = {
             "DATABASE_URL": postgres.url(SERVICE_ROLE),
             "DATABASE_MIGRATION_URL": postgres.url(OWNER_ROLE),
+            "ACCESS_MODE": "open",
         }
         base, floor = (f"http://127.0.0.1:{port}" for port in ports)
-        serve = [sys.executable, "-m", "service.cli", "serve", "--workers", "1", "--port"]
+        serve = [str(Path(sys.executable).parent / "gpuplan"), "serve", "--workers", "1", "--port"]
         bare = [sys.executable, "-m", "granian", "--interface", "asgi", "--factory", "--port"]
         application = "benchmarks.bare_select:create_app"
         with process([*serve, str(ports[0])], urls, f"{base}/health/ready") as pid:
