@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cache
+from typing import Any
 
+import msgspec
 import structlog
 from litestar import Litestar
 from litestar.datastructures import State
@@ -34,9 +36,16 @@ def configure_logging() -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ]
+            structlog.processors.JSONRenderer(serializer=_json),
+        ],
+        logger_factory=structlog.BytesLoggerFactory(),
+        cache_logger_on_first_use=True,
     )
+
+
+def _json(event: dict[str, Any], **_: Any) -> bytes:
+    """Encode one event; what has no form in JSON is written as its text."""
+    return msgspec.json.encode(event, enc_hook=repr)
 
 
 def _database(url: str | None) -> Callable[[Litestar], AbstractAsyncContextManager[None]]:
