@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -22,6 +22,8 @@ from service.api.request_checks import request_checks
 from service.api.routes import ROUTE_HANDLERS
 from service.db.errors import DatabaseError
 from service.db.session import make_engine, make_read_pool
+from service.plans.bodies import PlanBodies
+from service.plans.repository import read_body
 from service.settings import DEFAULT_TEAM, Settings
 
 OPEN_CALLER = Caller(DEFAULT_TEAM, frozenset(Scope))
@@ -56,7 +58,11 @@ def _database(url: str | None) -> Callable[[Litestar], AbstractAsyncContextManag
         engine = make_engine(url)
         try:
             async with make_read_pool(url) as read_pool:
-                app.state.update(engine=engine, read_pool=read_pool)
+                app.state.update(
+                    engine=engine,
+                    read_pool=read_pool,
+                    plan_bodies=PlanBodies(partial(read_body, read_pool)),
+                )
                 yield
         finally:
             await engine.dispose()

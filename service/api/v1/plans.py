@@ -26,7 +26,7 @@ from service.exports.table import csv_stream
 from service.plans import read
 from service.plans.errors import PlanNotFound
 from service.plans.identity import plan_etag
-from service.plans.repository import PlanFilters, read_body
+from service.plans.repository import PlanFilters
 
 JSON = "application/json"
 RFC_3339 = re.compile(r"[0-9-]{10}[Tt][0-9:]{8}(\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})")
@@ -147,7 +147,7 @@ async def export_plans_csv(
 )
 async def get_plan(plan_id: FromPath[UUID], state: State, caller: RequestCaller) -> Response[Plan]:
     """Read a plan: the bytes that were answered when it was made."""
-    stored = await read_body(state.read_pool, caller.team, plan_id)
+    stored = await state.plan_bodies.find(caller.team, plan_id)
     if stored is None:
         raise PlanNotFound(plan_id)
     headers = {"ETag": plan_etag(plan_id, stored.schema_version)}
