@@ -12,6 +12,7 @@ from litestar.di import NamedDependency, Provide
 from litestar.params import SkipValidation
 
 from service.access.scopes import Caller
+from service.api.downloads import csv_form
 from service.db.session import team_session
 from service.plans.repository import OpenSession, Session
 
@@ -42,6 +43,7 @@ DEPENDENCIES = {
     "caller": Provide(_caller),
     "session": Provide(_session),
     "open_session": Provide(_open_session),
+    "form": Provide(csv_form),
 }
 RequestSession = NamedDependency[Session]
 SessionOpener = NamedDependency[SkipValidation[OpenSession]]  # a protocol, which cannot be checked

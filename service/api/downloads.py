@@ -7,19 +7,36 @@ from typing import Annotated, Any
 
 from litestar import Response
 from litestar.datastructures import ResponseHeader
+from litestar.di import NamedDependency
 from litestar.params import QueryParameter
 from litestar.response import Stream
 
-from service.exports.table import MEDIA_TYPE
+from service.exports.table import MEDIA_TYPE, CsvForm
 
 CSV = "text/csv"
 ByteOrderMark = Annotated[
     bool,
     QueryParameter(description="Begin with the mark by which Excel knows UTF-8; programs do not."),
 ]
+DecimalComma = Annotated[
+    bool,
+    QueryParameter(
+        description="Write `;` between cells and `,` before decimals, for such locales."
+    ),
+]
 DISPOSITION_HEADER = ResponseHeader(
     name="Content-Disposition", description="Name of the file.", documentation_only=True
 )
+
+
+async def csv_form(
+    *, byte_order_mark: ByteOrderMark = False, decimal_comma: DecimalComma = False
+) -> CsvForm:
+    """Read in which form a table is wanted."""
+    return CsvForm(byte_order_mark=byte_order_mark, decimal_comma=decimal_comma)
+
+
+WantedForm = NamedDependency[CsvForm]
 
 
 def _headers(disposition: str) -> dict[str, str]:

@@ -211,7 +211,11 @@ def _tidy_responses(operation: dict[str, Any], components: dict[str, Any]) -> No
             header.setdefault("schema", {"type": "string"})
 
 
-TEXT_SCHEMAS = {"application/yaml": {"type": "object"}, "text/csv": {"type": "string"}}
+TEXT_SCHEMAS: dict[str, Any] = {
+    "application/yaml": {"type": "object"},
+    "text/csv": {"type": "string"},
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": {},
+}
 """What is in a text that Litestar sends without looking into it."""
 CHALLENGE = {
     "WWW-Authenticate": {

@@ -10,7 +10,7 @@ from service.api.access import needs
 from service.api.dependencies import DEPENDENCIES
 from service.api.docs_page import get_docs_page, get_docs_part, get_openapi
 from service.api.metrics import get_metrics
-from service.api.v1 import catalog, comparisons, plan_making, plan_tables, plans
+from service.api.v1 import catalog, comparisons, plan_files, plan_making, plan_tables, plans
 from service.api.v1.health import get_liveness, get_readiness
 
 STORED = Router(
@@ -31,6 +31,10 @@ STORED = Router(
         plan_tables.export_plan_lines_csv,
         plan_tables.list_plan_quantities,
         plan_tables.export_plan_quantities_csv,
+        plan_files.export_plan_summary_csv,
+        plan_files.export_plan_months_csv,
+        plan_files.export_plan_focus_csv,
+        plan_files.export_plan_workbook,
         comparisons.compare_plans,
         comparisons.export_comparison_csv,
     ],

@@ -3,6 +3,7 @@
 Comma, double quote, CRLF, UTF-8, a header row of snake_case names. A number is plain digits with a
 point; a time is ISO 8601 in UTC; what is unknown is an empty cell. Text that a spreadsheet would
 run as a formula gets a leading apostrophe; numbers never do, so that -12.50 stays a number.
+Where decimals follow a comma, spreadsheets take the other form: `;` between cells, `,` in numbers.
 """
 
 import csv
@@ -28,7 +29,9 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 DOUBLE_DIGITS = 15
 """Decimal digits that every double keeps: more would show the artefacts of binary fractions."""
 
-_FORMULA_START = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
+FORMULA_START = "^'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]"
+"""Pattern of text that must not stand as it is; PostgreSQL reads it as Python does."""
+_FORMULA_START = re.compile(FORMULA_START)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,31 @@ class Column(Generic[Row]):
     """Name with its unit as suffix."""
     cell: Callable[[Row], Cell]
     """Reads the cell from a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class CsvForm:
+    """How a table is written."""
+
+    byte_order_mark: bool = False
+    """Begin with the mark by which Excel knows UTF-8."""
+    decimal_comma: bool = False
+    """Write `;` between cells and `,` in numbers."""
+    null: str = ""
+    """What stands for an unknown value."""
+
+    @property
+    def separator(self) -> str:
+        """What stands between two cells."""
+        return ";" if self.decimal_comma else ","
+
+    @property
+    def decimal_point(self) -> str:
+        """What stands before the decimals of a number."""
+        return "," if self.decimal_comma else "."
+
+
+PLAIN = CsvForm()
 
 
 def fields(*names: str) -> tuple[Column[Any], ...]:
@@ -106,36 +134,53 @@ def joined(texts: Iterable[str]) -> str:
     return "; ".join(texts)
 
 
-def _encode(records: Iterable[Iterable[str]]) -> bytes:
+def formed_text(cell: Cell, form: CsvForm) -> str:
+    """What stands in a file of a given form for a cell, before quoting."""
+    if cell is None:
+        return form.null
+    text = cell_text(cell)
+    if form.decimal_comma and isinstance(cell, (float, Decimal)):
+        return text.replace(".", form.decimal_point)
+    return text
+
+
+def _encode(records: Iterable[Iterable[str]], form: CsvForm) -> bytes:
     buffer = io.StringIO(newline="")
-    csv.writer(buffer, lineterminator="\r\n").writerows(records)
+    csv.writer(buffer, delimiter=form.separator, lineterminator="\r\n").writerows(records)
     return buffer.getvalue().encode()
 
 
-def _head(columns: Sequence[Column[Row]], byte_order_mark: bool) -> bytes:
-    mark = BYTE_ORDER_MARK if byte_order_mark else b""
-    return mark + _encode([[column.name for column in columns]])
+def _head(columns: Sequence[Column[Row]], form: CsvForm) -> bytes:
+    mark = BYTE_ORDER_MARK if form.byte_order_mark else b""
+    return mark + _encode([[column.name for column in columns]], form)
 
 
-def _body(columns: Sequence[Column[Row]], rows: Iterable[Row]) -> bytes:
+async def with_head(head: bytes, rows: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """Put the header row before rows that are written already."""
+    yield head
+    async for part in rows:
+        yield part
+
+
+def _body(columns: Sequence[Column[Row]], rows: Iterable[Row], form: CsvForm) -> bytes:
     cells = [column.cell for column in columns]
-    return _encode([cell_text(cell(row)) for cell in cells] for row in rows)
+    return _encode(([formed_text(cell(row), form) for cell in cells] for row in rows), form)
 
 
 def csv_bytes(
-    columns: Sequence[Column[Row]], rows: Iterable[Row], *, byte_order_mark: bool = False
+    columns: Sequence[Column[Row]], rows: Iterable[Row], *, form: CsvForm = PLAIN
 ) -> bytes:
     """Write a whole table; for those that are small by nature."""
-    return _head(columns, byte_order_mark) + _body(columns, rows)
+    return _head(columns, form) + _body(columns, rows, form)
 
 
 async def csv_stream(
     columns: Sequence[Column[Row]],
     batches: AsyncIterable[Sequence[Row]],
     *,
-    byte_order_mark: bool = False,
+    form: CsvForm = PLAIN,
 ) -> AsyncIterator[bytes]:
     """Write a table batch by batch, holding one batch at a time."""
-    yield _head(columns, byte_order_mark)
+    yield _head(columns, form)
     async for rows in batches:
-        yield _body(columns, rows)
+        yield _body(columns, rows, form)

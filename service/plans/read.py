@@ -1,13 +1,15 @@
 """Plans, lines and quantities by page, and whole tables batch by batch."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 from uuid import UUID
 
 from service.core.estimates import CostLine, Quantity
-from service.core.plans import PlanSummary
-from service.plans import repository
+from service.core.plans import Plan, PlanSummary
+from service.db.csv_rows import CsvRows
+from service.plans import repository, versions
 from service.plans.cursors import (
     PlanPlace,
     plan_cursor,
@@ -24,6 +26,8 @@ MAX_PAGE_LIMIT = 200
 DEFAULT_PAGE_LIMIT = 50
 BATCH_ROWS = 500
 """Rows of one batch of a stream: some milliseconds of work between two chances for others."""
+COPIED_ROWS = 5_000
+"""Rows of one batch that the database writes: some MB, and next to no work here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,14 @@ async def read_summary(session: Session, plan_id: UUID) -> PlanSummary:
     if plan_id not in summaries:
         raise PlanNotFound(plan_id)
     return summaries[plan_id]
+
+
+async def read_plan(session: Session, plan_id: UUID) -> Plan:
+    """Read one plan with its scenario. Raises PlanNotFound."""
+    stored = await repository.find_body(session, plan_id)
+    if stored is None:
+        raise PlanNotFound(plan_id)
+    return versions.read_plan(stored.body, stored.schema_version)
 
 
 async def plan_page(
@@ -122,6 +134,34 @@ async def stream_lines(
         if len(lines) < BATCH_ROWS:
             return
         after = lines[-1].line_number
+
+
+async def stream_lines_csv(
+    open_session: OpenSession, plan_id: UUID, rows: CsvRows
+) -> AsyncIterator[bytes]:
+    """Read all lines of a plan as rows of CSV; nothing for a plan that is not there.
+
+    While one batch is sent the next is read: one more is held, and no connection for it.
+    """
+
+    async def batch(after: int) -> tuple[bytes, int]:
+        async with open_session() as session:
+            return await repository.copy_lines(
+                session, plan_id, rows, after=after, limit=COPIED_ROWS
+            )
+
+    after, count = 0, COPIED_ROWS
+    coming = asyncio.create_task(batch(after))
+    try:
+        while count == COPIED_ROWS:
+            content, count = await coming
+            after += count
+            if count == COPIED_ROWS:
+                coming = asyncio.create_task(batch(after))
+            if count:
+                yield content
+    finally:
+        coming.cancel()
 
 
 async def stream_quantities(

@@ -5,11 +5,9 @@ from uuid import UUID
 
 from service.core.errors import CoreError
 from service.core.plans import PlanRequest, ReplanRequest
-from service.plans import repository
 from service.plans.create import Estimator, SnapshotLoader, StoredPlan, create_plan
-from service.plans.errors import PlanNotFound
+from service.plans.read import read_plan
 from service.plans.repository import Session
-from service.plans.versions import read_plan
 
 
 async def replan(
@@ -30,10 +28,7 @@ async def replan(
         PlanNotFound: the team has no such plan.
         PlanError, CoreError: as `create_plan`.
     """
-    stored = await repository.find_body(session, old_id)
-    if stored is None:
-        raise PlanNotFound(old_id)
-    old = read_plan(stored.body, stored.schema_version)
+    old = await read_plan(session, old_id)
     again = PlanRequest(
         name=request.name or old.name,
         catalog_release=request.catalog_release,

@@ -27,6 +27,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.core.estimates import CostLine, FleetEstimate, PlanTotals, Quantity
 from service.core.plans import Plan, PlanSummary
+from service.db.csv_rows import CsvRows, copy_csv
 from service.db.tables import IdempotencyKey, PlanLine, PlanQuantity, PlanRow
 from service.plans.cursors import PlanPlace
 
@@ -252,6 +253,14 @@ def _line(row: AnyRow) -> CostLine:
     values["quantity"] = row.quantity.normalize()
     values["unit_price"] = row.unit_price.normalize()
     return CostLine.model_construct(**values)
+
+
+async def copy_lines(
+    session: Session, plan_id: UUID, rows: CsvRows, *, after: int, limit: int
+) -> tuple[bytes, int]:
+    """Read lines as rows of CSV and say how many, from the one after a line number."""
+    condition = "plan_id = $1 AND line_number BETWEEN $2 AND $3 ORDER BY line_number"
+    return await copy_csv(session, PlanLine, rows, condition, plan_id, after + 1, after + limit)
 
 
 async def read_quantities(

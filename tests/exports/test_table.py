@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from service.exports.table import (
     BYTE_ORDER_MARK,
     Column,
+    CsvForm,
     cell_text,
     constants,
     csv_bytes,
@@ -133,7 +134,7 @@ def test_lines_end_in_cr_lf_and_only_cells_that_need_it_are_quoted():
 
 def test_text_is_utf_8_with_a_byte_order_mark_on_request_alone():
     assert csv_bytes(SELF, ["ü€"]).decode("utf-8") == "cell\r\nü€\r\n"
-    marked = csv_bytes(SELF, ["ü€"], byte_order_mark=True)
+    marked = csv_bytes(SELF, ["ü€"], form=CsvForm(byte_order_mark=True))
     assert marked == BYTE_ORDER_MARK + csv_bytes(SELF, ["ü€"])
     assert marked.decode("utf-8-sig") == "cell\r\nü€\r\n"
 
@@ -161,16 +162,22 @@ async def batches(*groups):
         yield group
 
 
-@pytest.mark.parametrize("byte_order_mark", [False, True])
-async def test_a_stream_gives_the_same_bytes_as_the_whole(byte_order_mark):
-    chunks = [
-        chunk
-        async for chunk in csv_stream(
-            SELF, batches(["a", "=b"], [], [1.5]), byte_order_mark=byte_order_mark
-        )
-    ]
-    whole = csv_bytes(SELF, ["a", "=b", 1.5], byte_order_mark=byte_order_mark)
-    assert b"".join(chunks) == whole
+@pytest.mark.parametrize("form", [CsvForm(), CsvForm(byte_order_mark=True, decimal_comma=True)])
+async def test_a_stream_gives_the_same_bytes_as_the_whole(form):
+    rows = batches(["a", "=b"], [], [1.5])
+    chunks = [chunk async for chunk in csv_stream(SELF, rows, form=form)]
+    assert b"".join(chunks) == csv_bytes(SELF, ["a", "=b", 1.5], form=form)
+
+
+def test_the_other_form_has_semicolons_and_decimal_commas_in_numbers_alone():
+    columns = (Column("a", lambda row: row[0]), Column("b", lambda row: row[1]))
+    rows = [("1.5", 1.5), ("x;y", Decimal("-12.50")), ("a,b", 744)]
+    content = csv_bytes(columns, rows, form=CsvForm(decimal_comma=True))
+    assert content == b'a;b\r\n1.5;1,5\r\n"x;y";-12,50\r\na,b;744\r\n'
+
+
+def test_an_unknown_value_is_spelled_as_the_form_says():
+    assert csv_bytes(SELF, [None], form=CsvForm(null="NULL")) == b"cell\r\nNULL\r\n"
 
 
 async def test_a_stream_of_nothing_is_a_header():

@@ -12,7 +12,7 @@ from litestar.params import PathParameter
 from litestar.response import Stream
 
 from service.api.dependencies import RequestSession, SessionOpener
-from service.api.downloads import CSV, DISPOSITION_HEADER, ByteOrderMark, download, stream
+from service.api.downloads import CSV, DISPOSITION_HEADER, WantedForm, download, stream
 from service.api.pages import (
     DEFAULT_LIMIT,
     LINK_HEADER,
@@ -89,12 +89,10 @@ async def list_catalog_releases(
     responses=problem_responses(422),
     response_headers=[DISPOSITION_HEADER],
 )
-async def export_catalog_releases_csv(
-    session: RequestSession, byte_order_mark: ByteOrderMark = False
-) -> Response[Any]:
+async def export_catalog_releases_csv(session: RequestSession, form: WantedForm) -> Response[Any]:
     """Export the list of releases, one row each."""
     releases = await repository.list_releases(session, limit=MAX_RELEASES)
-    content = csv_bytes(RELEASE_COLUMNS, releases, byte_order_mark=byte_order_mark)
+    content = csv_bytes(RELEASE_COLUMNS, releases, form=form)
     return download(content, content_disposition("releases"))
 
 
@@ -151,11 +149,11 @@ def _export_handler(collection: Collection) -> HTTPRouteHandler:
         release: ReleaseInPath,
         session: RequestSession,
         open_session: SessionOpener,
-        byte_order_mark: ByteOrderMark = False,
+        form: WantedForm,
     ) -> Stream:
         found = await repository.find_release(session, release)
         batches = _batches(open_session, found.version, collection.kind)
-        parts = csv_stream(collection.columns, batches, byte_order_mark=byte_order_mark)
+        parts = csv_stream(collection.columns, batches, form=form)
         return stream(parts, content_disposition(collection.kind, found.version))
 
     return get(

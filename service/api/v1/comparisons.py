@@ -9,7 +9,7 @@ from litestar import Response, get
 from litestar.params import QueryParameter
 
 from service.api.dependencies import RequestSession
-from service.api.downloads import CSV, DISPOSITION_HEADER, ByteOrderMark, download
+from service.api.downloads import CSV, DISPOSITION_HEADER, WantedForm, download
 from service.api.problems import problem_responses
 from service.core.plans import PlanComparison
 from service.exports.comparison import COMPARISON_COLUMNS, comparison_rows
@@ -58,12 +58,12 @@ async def compare_plans(
 )
 async def export_comparison_csv(
     session: RequestSession,
+    form: WantedForm,
     plans: PlanIds,
     baseline: Baseline = None,
-    byte_order_mark: ByteOrderMark = False,
 ) -> Response[Any]:
     """Export a comparison, one row for each quantity and each plan beside the baseline."""
     comparison = await compare(session, _ids(plans), baseline=baseline)
     rows = comparison_rows(comparison)
-    content = csv_bytes(COMPARISON_COLUMNS, rows, byte_order_mark=byte_order_mark)
+    content = csv_bytes(COMPARISON_COLUMNS, rows, form=form)
     return download(content, content_disposition("comparison"))

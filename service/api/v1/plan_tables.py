@@ -11,15 +11,16 @@ from litestar.params import FromPath, QueryParameter
 from litestar.response import Stream
 
 from service.api.dependencies import RequestSession, SessionOpener
-from service.api.downloads import CSV, DISPOSITION_HEADER, ByteOrderMark, stream
+from service.api.downloads import CSV, DISPOSITION_HEADER, WantedForm, stream
 from service.api.pages import DEFAULT_LIMIT, LINK_HEADER, Cursor, Limit, next_link
 from service.api.problems import problem_responses
 from service.core.estimates import CostLine, Quantity
 from service.core.value import Value
+from service.db.csv_rows import CsvRows
 from service.exports.filename import content_disposition
-from service.exports.plan_lines import plan_line_columns
+from service.exports.plan_lines import LINE_FIELDS, plan_constants, plan_line_columns
 from service.exports.plan_quantities import plan_quantity_columns
-from service.exports.table import csv_stream
+from service.exports.table import FORMULA_START, cell_text, csv_bytes, csv_stream, with_head
 from service.plans import read
 from service.plans.repository import QuantityFilters
 
@@ -96,12 +97,19 @@ async def export_plan_lines_csv(
     plan_id: FromPath[UUID],
     session: RequestSession,
     open_session: SessionOpener,
-    byte_order_mark: ByteOrderMark = False,
+    form: WantedForm,
 ) -> Stream:
     """Export a plan's priced lines; the sum of `amount` is the plan's total."""
     plan = await read.read_summary(session, plan_id)
-    lines = read.stream_lines(open_session, plan_id)
-    parts = csv_stream(plan_line_columns(plan), lines, byte_order_mark=byte_order_mark)
+    rows = CsvRows(
+        names=LINE_FIELDS,
+        ending=tuple(cell_text(column.cell(None)) for column in plan_constants(plan)),
+        formula_start=FORMULA_START,
+        separator=form.separator,
+        decimal_point=form.decimal_point,
+    )
+    head = csv_bytes(plan_line_columns(plan), (), form=form)
+    parts = with_head(head, read.stream_lines_csv(open_session, plan_id, rows))
     return stream(parts, content_disposition(plan.name, "lines"))
 
 
@@ -142,10 +150,10 @@ async def export_plan_quantities_csv(
     session: RequestSession,
     open_session: SessionOpener,
     filters: NamedDependency[QuantityFilters],
-    byte_order_mark: ByteOrderMark = False,
+    form: WantedForm,
 ) -> Stream:
     """Export the numbers that a plan stands on, one row each."""
     plan = await read.read_summary(session, plan_id)
     quantities = read.stream_quantities(open_session, plan_id, filters)
-    parts = csv_stream(plan_quantity_columns(plan), quantities, byte_order_mark=byte_order_mark)
+    parts = csv_stream(plan_quantity_columns(plan), quantities, form=form)
     return stream(parts, content_disposition(plan.name, "quantities"))

@@ -15,7 +15,7 @@ from litestar.params import FromPath, QueryParameter
 from litestar.response import Stream
 
 from service.api.dependencies import RequestCaller, RequestSession, SessionOpener
-from service.api.downloads import CSV, DISPOSITION_HEADER, ByteOrderMark, stream
+from service.api.downloads import CSV, DISPOSITION_HEADER, WantedForm, stream
 from service.api.pages import DEFAULT_LIMIT, LINK_HEADER, Cursor, Limit, next_link
 from service.api.problems import FieldProblem, ProblemError, ProblemKind, problem_responses
 from service.core.plans import Plan, PlanSummary
@@ -131,11 +131,11 @@ async def list_plans(
 async def export_plans_csv(
     open_session: SessionOpener,
     filters: NamedDependency[PlanFilters],
-    byte_order_mark: ByteOrderMark = False,
+    form: WantedForm,
 ) -> Stream:
     """Export the list of plans, one row each."""
     plans = read.stream_plans(open_session, filters)
-    parts = csv_stream(PLAN_COLUMNS, plans, byte_order_mark=byte_order_mark)
+    parts = csv_stream(PLAN_COLUMNS, plans, form=form)
     return stream(parts, content_disposition("plans"))
 
 
