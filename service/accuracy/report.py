@@ -47,7 +47,7 @@ def document(scores: Sequence[FileScore], *, with_rows: bool) -> dict[str, Any]:
 
 def _plain(scores: Iterable[FileScore]) -> list[FileScore]:
     """Scores by the catalog's own constants: what a user of the estimate would see."""
-    return [score for score in scores if not score.cross_validated]
+    return [score for score in scores if not score.cross_validated and not score.is_floor]
 
 
 def _unpredicted(scores: Iterable[FileScore]) -> list[dict[str, Any]]:
@@ -61,7 +61,7 @@ def _unpredicted(scores: Iterable[FileScore]) -> list[dict[str, Any]]:
 
 
 HEADING = (
-    f"{'file':9}{'kind':18}{'split':32}{'rows':>5}{'median':>8}{'p80':>7}{'p90':>7}{'bias':>7}"
+    f"{'file':9}{'kind':34}{'split':32}{'rows':>5}{'median':>8}{'p80':>7}{'p90':>7}{'bias':>7}"
     f"{'band':>6}   cross-validated: median, p80, p90, bias, band"
 )
 
@@ -89,7 +89,7 @@ def _key(entry: dict[str, Any]) -> tuple[Any, ...]:
 def _line(entry: dict[str, Any], held_out: dict[str, Any] | None) -> str:
     split = " ".join(value for value in entry["split"].values() if value != ALL) or ALL
     beside = "" if held_out is None else "   " + _numbers(held_out)
-    start = f"{entry['file']:9}{entry['kind']:18}{split:32}{entry['n_rows']:5}"
+    start = f"{entry['file']:9}{entry['kind']:34}{split:32}{entry['n_rows']:5}"
     return start + _numbers(entry) + beside
 
 

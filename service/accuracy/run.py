@@ -6,7 +6,11 @@ from datetime import date
 from pathlib import Path
 
 from service.accuracy.scoring import FileScore
-from service.accuracy.serving import score_serving
+from service.accuracy.serving.score import (
+    cross_validate_serving,
+    score_roofline,
+    score_serving,
+)
 from service.accuracy.training import cross_validate_training, score_training
 from service.catalog.resolve import snapshot_from_folder
 
@@ -39,9 +43,14 @@ def accuracy(
         scores.append(score_training(rows, snapshot))
         folds = read_rows(own / "training_folds.csv")
         scores.append(cross_validate_training(rows, folds, snapshot))
-        scores.append(score_serving(read_rows(own / "serving.csv"), snapshot))
+        rows = read_rows(own / "serving.csv")
+        scores.append(score_serving(rows, snapshot))
+        folds = read_rows(own / "serving_folds.csv")
+        scores.append(cross_validate_serving(rows, folds, snapshot))
+        scores.append(score_roofline(rows, snapshot))
     if training is not None:
         scores.append(score_training(read_rows(training), snapshot))
     if serving is not None:
-        scores.append(score_serving(read_rows(serving), snapshot))
+        rows = read_rows(serving)
+        scores += [score_serving(rows, snapshot), score_roofline(rows, snapshot)]
     return scores

@@ -34,6 +34,8 @@ class ScoredRow:
     actual: float
     higher_is_better: bool = True
     """False for times: the sign of their error is turned, so that bias means the same for all."""
+    part: str | None = None
+    """Part of the kind that is reported apart, too."""
 
     @property
     def error(self) -> float:
@@ -67,6 +69,8 @@ class FileScore:
     """True when errors are averaged within a group before groups are compared."""
     cross_validated: bool = False
     """True when every row was predicted by constants that were fitted without its group."""
+    is_floor: bool = False
+    """True for what a simpler model says of the same rows: reported, and no answer of ours."""
     warned: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Rows known to be wrong, by kind: how many there are, and how many raise a warning."""
 
@@ -112,10 +116,11 @@ def belongs(row: ScoredRow, split: Split) -> bool:
 
 def grouped(score: FileScore, kinds: Callable[[str], Iterable[str]]) -> list[dict[str, Any]]:
     """One entry for every kind and split that has rows; `kinds` names a kind and its pools."""
-    names = sorted({name for row in score.scored for name in kinds(row.kind)})
+    named = [(row, {*kinds(row.kind), row.part or row.kind}) for row in score.scored]
+    names = sorted({name for _, own in named for name in own})
     entries = []
     for name in names:
-        rows = [row for row in score.scored if name in kinds(row.kind)]
+        rows = [row for row, own in named if name in own]
         for split in splits_of(rows):
             members = [row for row in rows if belongs(row, split)]
             entry: dict[str, Any] = {"file": score.file, "kind": name, "split": vars(split).copy()}

@@ -1,39 +1,33 @@
-"""Published serving results against the estimate.
+"""Published serving results against the estimate: what is reached is held.
 
-A sanity check, not a score: each estimate lies within a factor of 1.6 of what was measured, and
-the geometric mean of the errors within 1.25. What is left over all published rows is in the catalog
-as `*_residual_factor`.
+Errors are |ln(predicted/measured)|, averaged within a group of rows, then the median over groups.
+The limits stand a little above what the model reaches, so that a change that loses accuracy fails;
+`./dev accuracy` prints the whole report.
 """
 
 import csv
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import date
-from math import exp, log
 from pathlib import Path
 
-import numpy as np
 import pytest
 
+from service.accuracy.scoring import summary
+from service.accuracy.serving.rows import ServingRow, resolved
+from service.accuracy.serving.score import cross_validate_serving, score_serving
 from service.catalog.resolve import snapshot_from_folder
-from service.core.planners.serving import _resolve_shape
 from service.core.recorder import Recorder
-from service.core.replica.constants import (
-    ServingConstants,
-    memory_constants,
-    serving_constants,
-)
-from service.core.replica.lookup import Lookup, engine_qualifiers
-from service.core.replica.passes import Traffic
-from service.core.replica.search import Footprint, Room, engine_limit, room_of, sequence_capacity
-from service.core.replica.shape import Layout
-from service.core.replica.speed import Speed
-from service.core.scenarios.scenario import ServingService
 
 ROOT = Path(__file__).resolve().parents[2]
-TABLE = ROOT / "tests/validation/serving.csv"
-ROWS = list(csv.DictReader(TABLE.read_text(encoding="utf-8").splitlines()))
-WITHIN = 1.6
-MEAN_WITHIN = 1.25
+FULL = {"full", "latent"}
+
+
+def read(name):
+    path = ROOT / "tests" / "validation" / name
+    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+
+
+ROWS = read("serving.csv")
 
 
 @pytest.fixture(scope="module")
@@ -41,89 +35,89 @@ def snapshot():
     return snapshot_from_folder(ROOT / "catalog", date(2026, 11, 29))
 
 
-@dataclass(frozen=True)
-class Replica:
-    """A row's replica at its own layout."""
-
-    footprint: Footprint
-    constants: ServingConstants
-    layout: Layout
-    room: Room
-    recorder: Recorder
+@pytest.fixture(scope="module")
+def score(snapshot):
+    return score_serving(ROWS, snapshot)
 
 
-def resolve(row, snapshot, *, overrides=None):
-    service = ServingService(
-        name="measured",
-        architecture=row["architecture"],
-        gpu=row["gpu"],
-        weight_format=row["weight_format"],
-        kv_cache_format=row["kv_cache_format"],
-        load={"kind": "peak_requests", "peak_requests_per_s": 1},
-        input_tokens_mean=float(row["input_tokens"]),
-        output_tokens_mean=float(row["output_tokens"]),
-    )
-    recorder = Recorder(snapshot, overrides=overrides or {}).off()
-    shape = _resolve_shape(service, snapshot.gpu(row["gpu"]), recorder, "")
-    ranks = int(row["tensor_parallel"])
-    look = Lookup(recorder, engine_qualifiers(snapshot, row["engine"], pointer=""))
-    needs = shape.needs((ranks,), has_stages=False)
-    traffic = Traffic(
-        service.input_tokens_mean, service.output_tokens_mean, service.tokens_per_unit, 0.8
-    )
-    footprint = Footprint(shape, memory_constants(look, shape.gpu, needs), traffic)
-    layout = Layout(ranks, 1)
-    room = room_of(footprint, layout, recorder)
-    constants = serving_constants(look, shape.gpu, needs)
-    return Replica(footprint, constants, layout, room, recorder)
+@pytest.fixture(scope="module")
+def held_out(snapshot):
+    return cross_validate_serving(ROWS, read("serving_folds.csv"), snapshot)
 
 
-def estimate(row, snapshot):
-    """The row's quantity at its own layout and number of requests."""
-    replica = resolve(row, snapshot)
-    footprint = replica.footprint
-    asked = row["running_requests"]
-    most = engine_limit(footprint.memory) if asked == "max" else float(asked)
-    speed = Speed(footprint.shape, replica.constants, footprint.traffic, replica.recorder)
-    state = speed.at(replica.layout, np.floor(min(most, float(replica.room.running_limit))))
-    if row["quantity"] == "tpot":
-        return float(state.tpot_mean_s)
-    return float(state.units_per_s) * footprint.traffic.output_tokens_mean
+@pytest.fixture(scope="module")
+def cases(snapshot, score):
+    recorder = Recorder(snapshot).off()
+    known = {row.id for row in score.scored}
+    return {row["id"]: resolved(row, snapshot, recorder) for row in ROWS if row["id"] in known}
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
-def test_an_estimate_is_near_what_was_measured(row, snapshot):
-    ratio = estimate(row, snapshot) / float(row["measured"])
-    assert 1 / WITHIN <= ratio <= WITHIN
+def median(found, part, kind=None, among=None):
+    rows = [
+        row
+        for row in found.scored
+        if row.part == part
+        and kind in {None, row.split.dense_or_moe}
+        and (among is None or row.id in among)
+    ]
+    return summary(rows, by_group=True)["median"]
 
 
-def test_estimates_are_nearer_on_the_whole(snapshot):
-    errors = [abs(log(estimate(row, snapshot) / float(row["measured"]))) for row in ROWS]
-    assert exp(float(np.mean(errors))) <= MEAN_WITHIN
+def test_nearly_every_row_is_predicted(score):
+    share = len(score.unpredicted) / (len(score.unpredicted) + len(score.scored))
+    assert share <= 0.08
+    assert all(row.reason for row in score.unpredicted)
 
 
-# ashishkamra/vllm-memory-estimator, validation_db.json @8b0e21d1: start-up logs of vLLM at a
-# utilisation of 0.92.
+# The limit of rows whose groups are held out stands first, then that of the catalog's constants.
 @pytest.mark.parametrize(
-    ("architecture", "gpu", "ranks", "engine", "weights", "cache", "logged_tokens"),
+    ("part", "kind", "most", "most_in_sample"),
     [
-        ("llama-3.3-70b", "h200-sxm-141gb", 4, "vllm-0.11.2", "bf16", "bf16", 1_182_608),
-        ("llama-3.3-70b", "h200-sxm-141gb", 4, "vllm-0.18", "fp8", "fp8", 2_819_616),
-        ("llama-3.3-70b", "h200-sxm-141gb", 4, "vllm-0.20", "bf16", "bf16", 1_188_336),
-        ("llama-3.3-70b", "mi300x-192gb", 1, "vllm-0.18", "bf16", "bf16", 137_232),
-        ("qwen3-235b-a22b", "h200-sxm-141gb", 4, "vllm-0.11.2", "fp8", "bf16", 1_475_472),
-        ("minimax-m2.5", "h200-sxm-141gb", 8, "vllm-0.18", "fp8", "bf16", 3_266_480),
-        ("deepseek-r1", "b200-sxm-180gb", 8, "vllm-0.18", "fp8", "bf16", 1_219_648),
+        ("offline_throughput", "dense", 0.125, 0.115),
+        ("offline_throughput", "moe", 0.15, 0.14),
+        ("online_throughput", "dense", 0.21, 0.20),
+        ("online_throughput", "moe", 0.31, 0.26),
+        ("tpot_alone", None, 0.155, 0.145),
+        ("tpot_loaded", "dense", 0.17, 0.165),
+        ("tpot_loaded", "moe", 0.18, 0.17),
+        ("ttft_alone", None, 0.165, 0.15),
+        ("ttft_loaded", None, 0.38, 0.37),
     ],
 )
-def test_the_pool_holds_the_tokens_that_engines_log(
-    snapshot, architecture, gpu, ranks, engine, weights, cache, logged_tokens
-):
-    row = {"architecture": architecture, "gpu": gpu, "engine": engine, "tensor_parallel": ranks}
-    row |= {"weight_format": weights, "kv_cache_format": cache}
-    row |= {"input_tokens": 4000, "output_tokens": 96}
-    replica = resolve(row, snapshot, overrides={"memory_utilization_fraction": 0.92})
-    tokens, _ = sequence_capacity(
-        replica.footprint, replica.layout, replica.room.pool_bytes, replica.recorder
+def test_speeds_are_as_near_as_they_were(score, held_out, part, kind, most, most_in_sample):
+    assert median(score, part, kind) <= most_in_sample
+    assert median(held_out, part, kind) <= most
+
+
+@pytest.mark.parametrize(("kind", "most"), [("dense", 0.14), ("moe", 0.155)])
+def test_current_engines_at_stated_concurrency_are_nearer(held_out, cases, kind, most):
+    current = {key for key, case in cases.items() if case.is_current_sweep}
+    assert median(held_out, "tpot_loaded", kind, current) <= most
+
+
+def test_weights_are_within_a_sixtieth_of_what_engines_log(score):
+    logged = {r["id"] for r in ROWS if r["measured_metric"] == "model_load_gib_per_gpu"}
+    assert median(score, "memory", among=logged) <= 0.015
+
+
+def holds_whole_caches(case: ServingRow) -> bool:
+    kinds = {group.attention.kind for group in case.shape.architecture.layer_groups}
+    return case.shape.gpu.memory_gb >= 70 and kinds <= FULL
+
+
+def test_pools_of_large_cards_hold_the_tokens_that_engines_log(score, cases):
+    large = {key for key, case in cases.items() if holds_whole_caches(case)}
+    assert median(score, "kv_capacity", among=large) <= 0.010
+
+
+def test_bands_hold_about_four_fifths_of_what_was_measured(held_out):
+    for part in ("offline_throughput", "tpot_alone", "tpot_loaded", "ttft_alone", "ttft_loaded"):
+        rows = [row for row in held_out.scored if row.part == part]
+        assert 0.75 <= summary(rows, by_group=True)["band_coverage"] <= 0.90
+
+
+def test_an_error_in_the_rows_would_be_seen(score):
+    halved = replace(
+        score, scored=tuple(replace(r, predicted=r.predicted / 2) for r in score.scored)
     )
-    assert tokens == pytest.approx(logged_tokens, rel=0.03)
+    assert median(halved, "offline_throughput", "dense") > 0.5

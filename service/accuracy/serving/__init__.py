@@ -1,0 +1,1 @@
+"""Rows of serving results: resolved, predicted as they were run, scored, and fitted."""
