@@ -27,7 +27,7 @@ def score_training(records: Records, snapshot: CatalogSnapshot) -> FileScore:
 
 
 def cross_validate_training(
-    records: Records, folds: Records, snapshot: CatalogSnapshot
+    records: Records, folds: Records, snapshot: CatalogSnapshot, *, scheme: str = "group"
 ) -> FileScore:
     """Predict every speed and run by constants that were fitted without its group.
 
@@ -35,18 +35,22 @@ def cross_validate_training(
         records: The rows.
         folds: Constants of each fold: scheme, held_out, name, value.
         snapshot: The catalog, whose other constants hold.
+        scheme: What was held out together: "group" or "source".
     """
-    held_out = _overrides(folds)
+    held_out = _overrides(folds, scheme)
     scored: list[ScoredRow] = []
     for record in records:
         row = training_row(record)
-        if row.quality != "C" and row.group in held_out:
-            recorder = Recorder(snapshot, overrides=held_out[row.group]).off()
+        if row.quality != "C":
+            # Constants of groups without speed rows were fitted on other groups anyway.
+            recorder = Recorder(
+                snapshot, overrides=held_out.get(row.group if scheme == "group" else row.origin, {})
+            ).off()
             scored += _predict([row], recorder)[0]
     return FileScore("training", tuple(scored), cross_validated=True)
 
 
-def _overrides(folds: Records, scheme: str = "group") -> dict[str, dict[str, float]]:
+def _overrides(folds: Records, scheme: str) -> dict[str, dict[str, float]]:
     """Constants of each held-out group, by name."""
     found: dict[str, dict[str, float]] = {}
     for record in folds:

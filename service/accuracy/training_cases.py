@@ -21,9 +21,14 @@ from service.core.scenarios.stacks import STACKS, LossKind, StackTraits
 from service.core.scenarios.training_state import StateRecipeName
 
 _HIDDEN = re.compile(r"async ?tp", re.IGNORECASE)
+_OVERLAPPED_EXPERTS = re.compile(r"deepseek-ai/DeepSeek-V3", re.IGNORECASE)
+"""Sources whose schedule is known to hide the exchange between experts."""
+_EARLY_FLASH = re.compile(r"2304\.01373")
+"""Sources that had attention kernels without stored scores before their stack did."""
 _LOSSES: tuple[tuple[str, LossKind], ...] = (
-    (r"QwenLM/Qwen", "plain"),
-    (r"unsloth|liger|chunked|h200_2025", "fused"),
+    (r"modelscope/ms-swift", "plain"),
+    (r"peft", "typical"),
+    (r"unsloth|liger|chunked|litgpt|torchtune|h200_2025", "fused"),
 )
 """Sources whose loss is known not to be the usual one of their stack."""
 CHECKPOINT_ADAPTERS = ("lora", "qlora")
@@ -151,6 +156,10 @@ def prepare(row: TrainingRow, recorder: Recorder) -> PreparedRow:
     traits = STACKS[row.stack]
     if row.layout.get("async_tp") or _HIDDEN.search(row.note):
         traits = replace(traits, hides_collectives=True)
+    if _OVERLAPPED_EXPERTS.search(row.source):
+        traits = replace(traits, hides_all_to_all=True)
+    if _EARLY_FLASH.search(row.source):
+        traits = replace(traits, attention="flash_2")
     if row.layout.get("flash_attn") == 0:
         traits = replace(traits, attention="stored")
     return PreparedRow(row, architecture, gpu, settings, traits, recorder)

@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 from service.accuracy.training_cases import PreparedRow, Unpredictable, prepare
 from service.accuracy.training_rows import TrainingRow
 from service.core.estimates import Range
 from service.core.formulas import training_memory, training_time
 from service.core.recorder import Recorder
-from service.core.run.memory import MemoryModel, MemoryTerms, state_bytes
+from service.core.run.layouts import FULL
+from service.core.run.memory import MemoryModel, MemoryTerms, available_bytes, state_bytes
 from service.core.run.parts import model_parts
 from service.core.units import BYTES_PER_GB, BYTES_PER_GIB, BYTES_PER_MIB
 
@@ -24,7 +26,7 @@ def predicted_memory(row: TrainingRow, recorder: Recorder) -> tuple[Range, Prepa
         Unpredictable: If nothing of the estimate answers the row.
     """
     if row.metric.startswith("peak_memory"):
-        prepared = prepare(row, recorder)
+        prepared = _as_it_fits(prepare(row, recorder))
         value = _peak_bytes(prepared) / _unit_bytes(row.unit)
         if row.metric.endswith("_total"):
             value *= prepared.settings.gpu_count
@@ -34,6 +36,19 @@ def predicted_memory(row: TrainingRow, recorder: Recorder) -> tuple[Range, Prepa
         raise Unpredictable(f"no estimate of {row.metric}")
     value = analytic(row, recorder)
     return Range(value=value, low=value * (1 - ROUNDING), high=value * (1 + ROUNDING)), None
+
+
+def _as_it_fits(prepared: PreparedRow) -> PreparedRow:
+    """The row with full recompute, where it names none and would not fit without."""
+    settings = prepared.settings
+    if "recompute" not in settings.assumed or settings.axes.recompute == FULL:
+        return prepared
+    available = available_bytes(prepared.gpu, prepared.recorder)
+    if memory_terms(prepared).total <= available:
+        return prepared
+    return replace(
+        prepared, settings=replace(settings, axes=replace(settings.axes, recompute=FULL))
+    )
 
 
 def _unit_bytes(unit: str) -> float:
@@ -91,16 +106,18 @@ def _target_parameters(prepared: PreparedRow) -> int | None:
     return total
 
 
-def _banded(value: float, prepared: PreparedRow) -> Range:
+def memory_kind(prepared: PreparedRow) -> str:
+    """Class of a row whose band holds."""
     axes = prepared.settings.axes
-    kind = "sharded"
     if prepared.trains_adapter:
-        kind = "adapter"
-    elif axes.pipeline > 1 or axes.tensor > 1:
-        kind = "split"
-    elif axes.data == 1:
-        kind = "single"
-    band = prepared.recorder.assume("training_memory_residual_factor", kind)
+        return "adapter"
+    if axes.pipeline > 1 or axes.tensor > 1:
+        return "split"
+    return "single" if axes.data == 1 else "sharded"
+
+
+def _banded(value: float, prepared: PreparedRow) -> Range:
+    band = prepared.recorder.assume("training_memory_residual_factor", memory_kind(prepared))
     return Range(value=value, low=value * band.low, high=value * band.high)
 
 

@@ -111,6 +111,9 @@ class TrainingRow:
         """Software that it was measured on: from the source, else from what the row says."""
         named = _matched(self.source) or _matched(f"{self.note} {self.layout.get('framework', '')}")
         stack = named or self._guessed_stack
+        if stack == "huggingface" and self.layout.get("zero"):
+            is_megatron = "megatron-lm" in self.note.lower()
+            return "vendor_tuned" if is_megatron else "deepspeed"
         if stack == "pytorch_fsdp" and _UNFUSED.search(f"{self.source} {self.note}"):
             return "pytorch_eager"
         return stack

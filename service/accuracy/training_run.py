@@ -1,5 +1,7 @@
 """Predictions of a row's speed and of its whole run, with their bands."""
 
+from math import sqrt
+
 from service.accuracy.training_cases import PreparedRow, Unpredictable
 from service.accuracy.training_speed import (
     published_run,
@@ -7,6 +9,7 @@ from service.accuracy.training_speed import (
     steady_share,
 )
 from service.core.estimates import Range
+from service.core.formulas import flops
 from service.core.run.step_constants import Look
 
 
@@ -52,18 +55,37 @@ def predicted_run(prepared: PreparedRow) -> Range:
         raise Unpredictable("no number of tokens")
     assume = prepared.recorder.assume
     share = steady_share(row, assume("training_end_to_end_fraction").value)
-    value = published_run(prepared.published, float(token_rate(prepared)) * share, tokens)
+    rate = float(token_rate(prepared)) * share
+    if share < 1:
+        rate = sqrt(rate * booked_rate(prepared))
+    value = published_run(prepared.published, rate, tokens)
     band = assume("training_hours_residual_factor")
     return Range(value=value, low=value * band.low, high=value * band.high)
 
 
+def booked_rate(prepared: PreparedRow) -> float:
+    """Tokens per second and GPU over all hours that published runs book. [token/s]"""
+    mixture = prepared.architecture.is_mixture
+    fraction = prepared.recorder.assume(
+        "training_booked_mfu_fraction",
+        prepared.gpu.gpu_class,
+        "mixture" if mixture else prepared.traits.name,
+    ).value
+    work = flops.training_flops_per_token(
+        active_parameter_count=prepared.architecture.active_parameter_count
+    )
+    return float(fraction * (prepared.gpu.peak_flop_per_s("bf16") or 0.0) / work)
+
+
+def speed_kind(prepared: PreparedRow) -> str:
+    """Class of a row whose band holds."""
+    if prepared.architecture.is_mixture:
+        return "mixture"
+    is_rare = prepared.traits.name in {"jax", "huggingface", "deepspeed"}
+    return "thin" if prepared.settings.is_thin or is_rare else "dense"
+
+
 def _band(prepared: PreparedRow) -> tuple[float, float]:
     """Actual speed over the predicted one, 10th and 90th percentile of what was held out."""
-    if prepared.architecture.is_mixture:
-        kind = "mixture"
-    elif prepared.settings.is_thin or prepared.traits.name in {"jax", "huggingface"}:
-        kind = "thin"
-    else:
-        kind = "dense"
-    band = prepared.recorder.assume("training_speed_residual_factor", kind)
+    band = prepared.recorder.assume("training_speed_residual_factor", speed_kind(prepared))
     return band.low, band.high

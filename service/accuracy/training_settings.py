@@ -12,7 +12,7 @@ from service.core.hardware import ComputePrecision, Gpu
 from service.core.run.layouts import RECOMPUTES, SHARDINGS, LayoutAxes
 
 OLD_STACKS = ("megatron_2021", "megatron_deepspeed")
-SHARDED_STACKS = ("pytorch_fsdp", "pytorch_eager", "huggingface", "jax")
+SHARDED_STACKS = ("pytorch_fsdp", "pytorch_eager", "huggingface", "deepspeed", "jax")
 SHARDING_WORDS = {
     "full_shard": "zero_3",
     "fsdp": "zero_3",
@@ -62,8 +62,8 @@ def settings_of(row: TrainingRow, architecture: ModelArchitecture, gpu: Gpu) -> 
     tensor, pipeline, context, data = (degrees[n] for n in ("tp", "pp", "cp", "dp"))
     micro = row.micro_batch
     batch = row.global_batch
-    local = row.layout.get("local_batch")
-    if local:
+    local = row.layout.get("local_batch") or _batch_per_copy(row)
+    if local and micro is None:
         micro = max(1, int(local) // pipeline)
         batch = batch or int(local) * data
     if micro is None:
@@ -89,6 +89,12 @@ def settings_of(row: TrainingRow, architecture: ModelArchitecture, gpu: Gpu) -> 
     return Settings(axes, gpus, sequence, batch, precision_of(row, gpu), tuple(assumed))
 
 
+def _batch_per_copy(row: TrainingRow) -> int | None:
+    """Sequences of one model copy and step, where the row says so in words."""
+    found = re.search(r"batch per DP (\d+)", row.note)
+    return int(found.group(1)) if found else None
+
+
 def _assume(assumed: list[str], name: str, value: int) -> int:
     assumed.append(name)
     return int(value)
@@ -109,6 +115,8 @@ def _degrees(
     if gpus > 1 and not is_named:
         assumed.append("layout")
         given = _tuned(row, architecture, gpu, gpus)
+    if architecture.is_mixture and "ep" not in given and row.stack == "vendor_tuned":
+        given["ep"] = min(8, gpus, *architecture.expert_counts)
     sizes = {n: given.get(n, 1) for n in ("tp", "pp", "cp", "ep")}
     copy = sizes["tp"] * sizes["pp"] * sizes["cp"]
     sizes["dp"] = given.get("dp", max(1, gpus // copy))

@@ -56,6 +56,32 @@ def pipeline_bubble_fraction(
     return (pipeline_parallel - 1) / (virtual_pipeline_stages * micro_batch_count)
 
 
+@quantity(
+    "training_booked_gpu_hours",
+    unit="gpu_hour",
+    per="run",
+    formula="√(hours at the estimated speed · hours at the MFU that published runs book)",
+    sources=("published training runs whose GPU-hours are known",),
+)
+def training_booked_gpu_hours(
+    *, training_tokens: Any, tokens_per_s_per_gpu: Any, booked_tokens_per_s_per_gpu: Any
+) -> Any:
+    """GPU-hours that a whole run books, by its speed and by what such runs book. [gpu_hour]
+
+    T/(3600·√(r·r_b)): the geometric mean of two estimates with independent faults. The mechanism
+    knows model and GPU; the table knows what runs lose outside their steady steps.
+
+    Examples:
+        1e12 tokens at 1,000 token/s and GPU by mechanism and by table.
+
+        >>> round(float(training_booked_gpu_hours(training_tokens=1e12,
+        ...     tokens_per_s_per_gpu=1000, booked_tokens_per_s_per_gpu=1000)))
+        277778
+    """
+    rate = np.sqrt(tokens_per_s_per_gpu * np.asarray(booked_tokens_per_s_per_gpu))
+    return training_tokens / (rate * SECONDS_PER_HOUR)
+
+
 def stage_share(*, layer_count: Any, pipeline_parallel: Any) -> Any:
     """Share of all layers that the largest pipeline stage holds. [1]
 

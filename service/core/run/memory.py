@@ -20,6 +20,7 @@ from service.core.scenarios.stacks import STACKS, LossKind, SoftwareStack, Stack
 from service.core.scenarios.training_state import STATE_RECIPES
 from service.core.units import BYTES_PER_GIB
 
+FP32_BYTES = 4.0
 DROPOUT_MASKS = 2
 """Masks over the hidden width that each layer keeps, one byte an element."""
 
@@ -127,7 +128,7 @@ class MemoryModel:
         self, axes: LayoutAxes, recorder: Recorder, stack: StackTraits, *, is_first: bool
     ) -> MemoryTerms:
         """Memory of a GPU of the first or of the last pipeline stage. [B]"""
-        weights, gradients, optimizer = self._state(axes, recorder, is_first=is_first)
+        weights, gradients, optimizer = self._state(axes, recorder, stack, is_first=is_first)
         logits = self._logits(axes, recorder, stack, is_first=is_first)
         activations = self._activations(axes, recorder, logits, stack, is_first=is_first)
         temporary = self._update_bytes(axes, stack, is_first=is_first)
@@ -135,7 +136,8 @@ class MemoryModel:
             training_memory.overhead_bytes,
             other_bytes=weights + gradients + optimizer + activations + logits,
             fragmentation_fraction=recorder.assume("training_fragmentation_fraction").value,
-            fixed_bytes=self._fixed_bytes(axes, recorder)
+            fixed_bytes=self._fixed_bytes(axes, recorder, stack)
+            + self._buffer_bytes(axes, stack)
             + np.maximum(0.0, temporary - activations - logits),
         )
         parts = {
@@ -148,13 +150,21 @@ class MemoryModel:
         }
         return MemoryTerms(**parts, total=recorder.evaluate(training_memory.memory_bytes, **parts))
 
-    def _fixed_bytes(self, axes: LayoutAxes, recorder: Recorder) -> Any:
+    def _buffer_bytes(self, axes: LayoutAxes, stack: StackTraits) -> Any:
+        """Inputs and outputs that a pipeline keeps for every micro-batch in flight. [B]"""
+        one = ELEMENT_BYTES * self._tokens(axes) * self.parts.hidden_size
+        in_flight = np.minimum(axes.pipeline, axes.micro_batch_count)
+        return np.where(np.greater(axes.pipeline, 1), stack.pipeline_buffers * one * in_flight, 0.0)
+
+    def _fixed_bytes(self, axes: LayoutAxes, recorder: Recorder, stack: StackTraits) -> Any:
         """Context and workspaces, and buffers of every kind of group that collectives run in."""
         degrees = (axes.data, axes.tensor, axes.pipeline, axes.context, axes.expert)
         groups = sum(np.greater(degree, 1).astype(float) for degree in degrees)
         fixed = recorder.assume("training_context_gib").value
         first = recorder.assume("training_first_group_gib").value
         more = recorder.assume("training_further_group_gib").value
+        if stack.has_buckets:
+            fixed = fixed + recorder.assume("training_buckets_gib").value
         return BYTES_PER_GIB * (fixed + np.where(groups > 0, first + more * (groups - 1.0), 0.0))
 
     def _update_bytes(self, axes: LayoutAxes, stack: StackTraits, *, is_first: bool) -> Any:
@@ -185,7 +195,9 @@ class MemoryModel:
         outer = np.where(np.equal(stages, 1), whole, end)[()] / axes.tensor
         return share * layers, expert_share * experts, outer
 
-    def _state(self, axes: LayoutAxes, recorder: Recorder, *, is_first: bool) -> tuple[Any, ...]:
+    def _state(
+        self, axes: LayoutAxes, recorder: Recorder, stack: StackTraits, *, is_first: bool
+    ) -> tuple[Any, ...]:
         """Weights, gradients and optimizer, with what is borrowed of other ranks' shards. [B]
 
         Plain sharded stacks hold two layers of weights and one of gradients whole, and what is
@@ -204,6 +216,9 @@ class MemoryModel:
         alone = np.equal(axes.pipeline, 1)
         two = np.where(alone, np.minimum(1.0, 2.0 / self.parts.layer_count), 1.0)[()]
         one = np.where(alone, 1.0 / self.parts.layer_count, 1.0)[()]
+        waiting: Any = state.gradient
+        if stack.accumulates_in_fp32:
+            waiting = np.where(alone, state.gradient, np.maximum(state.gradient, FP32_BYTES))[()]
         width = (layers * state.weight + outer * state.outer_weight) / common
         weights = recorder.evaluate(
             training_memory.weight_bytes, bytes_per_parameter=width, **held
@@ -217,8 +232,8 @@ class MemoryModel:
             training_memory.gradient_bytes, bytes_per_parameter=state.gradient, **held
         ) + recorder.evaluate(
             training_memory.unreduced_gradient_bytes,
-            live_bytes=one * common * state.gradient,
-            expert_live_bytes=one * experts * state.gradient,
+            live_bytes=one * common * waiting,
+            expert_live_bytes=one * experts * waiting,
             **groups,
         )
         optimizer = recorder.evaluate(

@@ -257,9 +257,8 @@ class StepModel:
             bandwidth_bytes_per_s=machine.bandwidth_bytes_per_s,
             bandwidth_fraction=c.bandwidth_fraction,
         )
-        return products + permuted, self._all_to_all_s(
-            axes, rows, routed
-        ) * c.all_to_all_exposed_fraction
+        exchanged = self._all_to_all_s(axes, rows, routed) * c.all_to_all_exposed_fraction
+        return c.mixture_factor * (products + permuted), c.mixture_factor * exchanged
 
     def _all_to_all_s(self, axes: LayoutAxes, rows: Any, routed: RoutedWork) -> Any:
         """Exchange of rows between the GPUs that hold a layer's experts, all layers. [s]"""

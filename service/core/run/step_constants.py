@@ -47,6 +47,8 @@ class StepConstants:
     tensor_exposed_fraction: Any
     handed_exposed_fraction: Any
     network_overlap_exponent: Any
+    mixture_factor: Any
+    """Time of expert layers on this stack over the vendor's."""
     grouped_half_speed_rows: Any
     permutation_bytes: Any
     all_to_all_exposed_fraction: Any
@@ -94,7 +96,7 @@ def step_constants(
     """
     age = software_age(software_year, look)
     constants = _kernels(gpu, precision, traits, look, has) | _network(traits, look)
-    constants |= _mixtures(gpu, age, look)
+    constants |= _mixtures(gpu, traits, age, look)
     plain = ("host_s_per_layer", "host_overlap_exponent", "straggler_growth")
     constants |= {name: look(f"training_{name}") for name in plain}
     return StepConstants(
@@ -160,13 +162,19 @@ def _network(traits: StackTraits, look: Look) -> dict[str, Any]:
     }
 
 
-def _mixtures(gpu: Gpu, age: Any, look: Look) -> dict[str, Any]:
+def _mixtures(gpu: Gpu, traits: StackTraits, age: Any, look: Look) -> dict[str, Any]:
     """Constants of routed experts, which older software serves more slowly."""
     dispatch = np.exp(look("training_mixture_dispatch_growth_per_year") * age)
+    hides = ("hidden",) if traits.hides_all_to_all else ()
+    exposed = look("training_all_to_all_exposed_fraction", *hides)
     host = np.exp(look("training_mixture_host_growth_per_year") * age)
+    slower = look("training_mixture_stack_factor", traits.name)
     return {
+        "mixture_factor": slower,
         "grouped_half_speed_rows": look("training_grouped_half_speed_rows"),
         "permutation_bytes": look("training_permutation_bytes") * dispatch,
-        "all_to_all_exposed_fraction": look("training_all_to_all_exposed_fraction") * dispatch,
-        "host_s_per_mixture_layer": look("training_host_s_per_mixture_layer", gpu.key) * host,
+        "all_to_all_exposed_fraction": exposed * dispatch,
+        "host_s_per_mixture_layer": look("training_host_s_per_mixture_layer", gpu.key)
+        * host
+        * slower,
     }

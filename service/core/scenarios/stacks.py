@@ -8,6 +8,7 @@ SoftwareStack = Literal[
     "pytorch_fsdp",
     "pytorch_eager",
     "huggingface",
+    "deepspeed",
     "jax",
     "megatron_2021",
     "megatron_deepspeed",
@@ -31,22 +32,56 @@ class StackTraits:
     """Tensor-parallel, pipeline and gradient exchanges run beside computation."""
     loss: LossKind
     """Copies of the logits."""
+    hides_all_to_all: bool = False
+    """The exchange between experts runs beside the computation of another micro-batch."""
     has_dropout: bool = False
     """Dropout masks are kept for the backward pass."""
     updates_at_once: bool = False
     """The optimizer updates all weights in one call, with one more copy of them."""
+    has_buckets: bool = False
+    """Gradients and weights pass through buckets of a fixed size, two of each."""
+    pipeline_buffers: int = 0
+    """Inputs and outputs of a stage that are kept beside its activations, for each micro-batch."""
+    accumulates_in_fp32: bool = False
+    """Gradients that wait for more micro-batches are kept in FP32, whole."""
 
 
 STACKS: dict[SoftwareStack, StackTraits] = {
     traits.name: traits
     for traits in (
         StackTraits("vendor_tuned", True, "vendor", True, "parallel"),
-        StackTraits("pytorch_fsdp", True, "flash_2", False, "upcast", updates_at_once=True),
-        StackTraits("pytorch_eager", False, "flash_2", False, "upcast", updates_at_once=True),
-        StackTraits("huggingface", False, "flash_2", False, "typical", updates_at_once=True),
+        StackTraits(
+            "pytorch_fsdp",
+            True,
+            "flash_2",
+            False,
+            "upcast",
+            updates_at_once=True,
+            accumulates_in_fp32=True,
+        ),
+        StackTraits(
+            "pytorch_eager",
+            False,
+            "flash_2",
+            False,
+            "upcast",
+            updates_at_once=True,
+            accumulates_in_fp32=True,
+        ),
+        StackTraits("huggingface", False, "flash_2", False, "upcast", updates_at_once=True),
+        StackTraits("deepspeed", False, "flash_2", False, "upcast", has_buckets=True),
         StackTraits("jax", True, "vendor", True, "fused"),
         StackTraits("megatron_2021", True, "stored", False, "parallel", has_dropout=True),
-        StackTraits("megatron_deepspeed", True, "stored", False, "parallel", has_dropout=True),
+        StackTraits(
+            "megatron_deepspeed",
+            True,
+            "stored",
+            False,
+            "parallel",
+            has_dropout=True,
+            has_buckets=True,
+            pipeline_buffers=2,
+        ),
     )
 }
 """Every stack by name."""

@@ -31,6 +31,7 @@ ARGUMENTS = {
     "activations": [3, 4],
     "active_parameter_count": [8e9, 405e9],
     "attention_forward_flops_per_token": [1e9, 3e9],
+    "booked_tokens_per_s_per_gpu": [400, 900],
     "buffer_bytes": [1e9, 2e9],
     "bytes_per_logit": [4, 8],
     "bytes_per_parameter": [2, 12],
