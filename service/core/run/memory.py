@@ -216,9 +216,7 @@ class MemoryModel:
         alone = np.equal(axes.pipeline, 1)
         two = np.where(alone, np.minimum(1.0, 2.0 / self.parts.layer_count), 1.0)[()]
         one = np.where(alone, 1.0 / self.parts.layer_count, 1.0)[()]
-        waiting: Any = state.gradient
-        if stack.accumulates_in_fp32:
-            waiting = np.where(alone, state.gradient, np.maximum(state.gradient, FP32_BYTES))[()]
+        waiting = self._waiting_bytes(axes, stack)
         width = (layers * state.weight + outer * state.outer_weight) / common
         weights = recorder.evaluate(
             training_memory.weight_bytes, bytes_per_parameter=width, **held
@@ -240,6 +238,13 @@ class MemoryModel:
             training_memory.optimizer_bytes, bytes_per_parameter=state.optimizer, **held
         )
         return weights, gradients, optimizer
+
+    def _waiting_bytes(self, axes: LayoutAxes, stack: StackTraits) -> Any:
+        """Bytes of a whole gradient until it is reduced: wider where micro-batches add up. [B]"""
+        plain = self.state.gradient
+        if not stack.accumulates_in_fp32 or self.run.adapter is not None:
+            return plain
+        return np.where(np.equal(axes.pipeline, 1), plain, max(plain, FP32_BYTES))[()]
 
     def _tokens(self, axes: LayoutAxes) -> Any:
         """Tokens of one micro-batch on one GPU. [token]"""
