@@ -103,6 +103,16 @@ def service_demand(
     )
 
 
+def held_replicas_at_peak(
+    service: ServingService, units_per_s_per_replica: Any, *, month_count: int, recorder: Recorder
+) -> Any:
+    """Replicas that a service holds in its busiest hour, for one capacity or many. [count]"""
+    quiet = recorder.off()
+    peak = float(_demand_by_cycle_hour(service, month_count, quiet).max())
+    headroom = resolved_headroom(service, quiet, pointer="")
+    return _replicas(peak, units_per_s_per_replica, headroom)[1]
+
+
 def _demand_by_cycle_hour(service: ServingService, month_count: int, recorder: Recorder) -> Amounts:
     """Units a second, one row for each month of service. [unit/s]"""
     factors = np.array(profile_factors(service.demand_profile))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from service.core.assumptions import AssumptionUsed
 from service.core.errors import InvalidScenario
 from service.core.estimates import FleetEstimate, Infeasibility
+from service.core.formulas.calendar import month_index
 from service.core.hardware import Gpu
 from service.core.planners.answer import Answer, describe
 from service.core.planners.ownership import price_fleet
@@ -171,6 +172,9 @@ def _plan_service(
         recorder=recorder,
         gpu_multiple=buying.gpu_multiple(_pool_of(scenario, "serving"), gpu),
         pointer=pointer,
+        month_count=month_index(service.last_month or scenario.horizon.last_month)
+        - month_index(service.first_month or scenario.horizon.start_month)
+        + 1,
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from service.core.errors import InvalidScenario, NoConstants
 from service.core.estimates import Infeasibility, Range, ServingMemory
 from service.core.hardware import Gpu
-from service.core.hours.service_demand import resolved_headroom
+from service.core.hours.service_demand import held_replicas_at_peak, resolved_headroom
 from service.core.parallelism import ParallelLayout
 from service.core.planners.workloads import ReplicaCapacity
 from service.core.recorder import Recorder
@@ -60,9 +60,16 @@ class _Question:
     engine: dict[str, str]
     recorder: Recorder
     gpu_multiple: int
+    month_count: int
 
     def lookup(self, recorder: Recorder) -> Lookup:
         return Lookup(recorder, self.engine)
+
+    def held_replicas(self, units_per_s: Any) -> Any:
+        """Replicas held at the busiest hour by replicas of these capacities. [count]"""
+        return held_replicas_at_peak(
+            self.service, units_per_s, month_count=self.month_count, recorder=self.recorder
+        )
 
 
 def plan_replica(
@@ -72,6 +79,7 @@ def plan_replica(
     recorder: Recorder,
     gpu_multiple: int,
     pointer: str,
+    month_count: int = 1,
 ) -> ReplicaCapacity | tuple[Infeasibility, ...]:
     """Lay out one replica of a service and say what it serves, or why it cannot.
 
@@ -81,6 +89,7 @@ def plan_replica(
         recorder: Takes the quantities and assumptions of the answer.
         gpu_multiple: GPUs that are rented or bought at once.
         pointer: JSON pointer of the service in the request.
+        month_count: Months of service; the load of the busiest one decides the layout.
 
     Raises:
         CoreError: If the request names what the catalog does not hold, or contradicts itself.
@@ -104,6 +113,7 @@ def plan_replica(
         engine=engine,
         recorder=recorder,
         gpu_multiple=gpu_multiple,
+        month_count=month_count,
     )
     try:
         with np.errstate(all="ignore"):  # sizes beyond reason are answered below, not warned of
@@ -231,7 +241,9 @@ def _plan(question: _Question, pointer: str) -> ReplicaCapacity | tuple[Infeasib
     if not np.any(found.state.is_finite):
         raise InvalidScenario("no finite speed follows from these sizes", pointer=pointer)
     fine = refined(speed, found, question.objectives)
-    choice = cheapest(fine, question.objectives, question.gpu_multiple)
+    choice = cheapest(
+        fine, question.objectives, question.gpu_multiple, held_replicas=question.held_replicas
+    )
     if choice is None:
         return (objectives_missed(question.service, found, question.objectives),)
     return _answer(question, choice)

@@ -1,5 +1,6 @@
 """Which layouts of a replica fit into memory, and which of them serves a load with fewest GPUs."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,10 @@ MAXIMUM_RUNNING = 8192
 DENSE_GRID = 32
 """Every number of requests up to this one is tried, then steps of a few percent."""
 GRID_RATIO = 1.04
+
+
+HeldReplicas = Callable[[Any], Any]
+"""Replicas that are held at the busiest hour, from the units a second of one."""
 
 
 @dataclass(frozen=True)
@@ -263,10 +268,23 @@ def meets(state: SteadyState, objectives: Objectives) -> Any:
     return is_steady & (state.ttft_p95_s <= objectives.ttft_p95_s)
 
 
-def cheapest(found: Sweep, objectives: Objectives, gpu_multiple: int) -> Choice | None:
-    """The layout with the fewest GPUs for a unit of load, each at its most requests that hold.
+def cheapest(
+    found: Sweep,
+    objectives: Objectives,
+    gpu_multiple: int,
+    held_replicas: HeldReplicas | None = None,
+) -> Choice | None:
+    """The layout that holds the fewest GPUs at the busiest hour, each at its most requests.
 
-    Among equals the smaller replica wins. None where no layout meets the objectives.
+    Among equals the fewest GPUs for a unit of load win, then the smaller replica. None where no
+    layout meets the objectives. For each layout more load never holds fewer GPUs, and so neither
+    does the fewest of all.
+
+    Args:
+        found: Layouts at rising numbers of requests.
+        objectives: What must hold.
+        gpu_multiple: GPUs that are rented or bought at once.
+        held_replicas: Replicas held for capacities of one replica; None to weigh a unit of load.
     """
     last, is_held = _last_held(found, objectives)
     possible = np.flatnonzero(is_held)
@@ -274,8 +292,10 @@ def cheapest(found: Sweep, objectives: Objectives, gpu_multiple: int) -> Choice 
         return None
     gpus = found.layout.gpu_count
     rate = found.state.units_per_s[np.arange(last.size), last]
-    cost = packed_gpu_count(gpus, gpu_multiple) / rate
-    row = min(possible, key=lambda index: (float(cost[index]), int(gpus[index])))
+    taken = packed_gpu_count(gpus, gpu_multiple)
+    cost = taken / rate
+    held = cost if held_replicas is None else taken * held_replicas(rate)
+    row = min(possible, key=lambda i: (float(held[i]), float(cost[i]), int(gpus[i])))
     return Choice(
         tensor_parallel=int(found.layout.tensor_parallel[row]),
         pipeline_parallel=int(found.layout.pipeline_parallel[row]),

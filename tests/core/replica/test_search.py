@@ -78,3 +78,16 @@ def test_nothing_is_chosen_where_an_objective_fails_everywhere():
     assert cheapest(found, Objectives(np.inf, 0.04), 8) is None
     assert cheapest(found, Objectives(1.9, np.inf), 8) is None
     assert cheapest(found, Objectives(2.0, 0.05), 8) is not None
+
+
+def test_the_load_of_the_service_decides_between_small_and_large_replicas():
+    # 1 GPU at 1 unit a second, 4 GPUs at 6. One replica is held beside those that are needed: a
+    # load of 2 holds 3 · 1 or 2 · 4 GPUs, a load of 24 holds 25 · 1 or 5 · 4.
+    found = sweep_of([1, 4], [[1.0], [6.0]])
+
+    def held(load):
+        return lambda rate: np.ceil(load / rate) + 1
+
+    assert cheapest(found, ANY, 8, held(2)).tensor_parallel == 1
+    assert cheapest(found, ANY, 8, held(24)).tensor_parallel == 4
+    assert cheapest(found, ANY, 8).tensor_parallel == 4
