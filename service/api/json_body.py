@@ -190,11 +190,24 @@ def decode_value(value_type: type[ValueT], document: object) -> ValueT:
     try:
         return value_type.model_validate(document)
     except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False, include_input=False)
+        found = _without_echoes(
+            error.errors(include_url=False, include_context=False, include_input=False)
+        )
         errors = [_field_problem(each, document) for each in found[:MAX_LISTED_ERRORS]]
         count = f"{len(found)} values are" if len(found) > 1 else "A value is"
         detail = f"{count} not acceptable; see errors."
         raise ProblemError(ProblemKind.VALIDATION, detail, errors=errors) from error
+
+
+def _without_echoes(errors: list[ErrorDetails]) -> list[ErrorDetails]:
+    """Leave out that a list is too short where that is only because an item was refused."""
+    places = [error["loc"] for error in errors]
+    return [
+        error
+        for error in errors
+        if error["type"] != "too_short"
+        or not any(place[: len(error["loc"])] == error["loc"] != place for place in places)
+    ]
 
 
 def _is_value_type(annotation: object) -> bool:

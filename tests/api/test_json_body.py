@@ -181,3 +181,19 @@ def test_a_good_body_becomes_the_value():
 def test_a_body_with_very_many_faults_is_answered_with_the_first_hundred():
     body = {"runs": [GOOD_RUN | {f"x{index}": 1 for index in range(900)}]}
     assert len(refusal(decode_value, Body, body).errors) == 100
+
+
+class Several(Value):
+    runs: Annotated[tuple[Run, ...], Field(min_length=1)]
+
+
+def test_a_list_is_not_called_too_short_because_its_item_was_refused():
+    with pytest.raises(ProblemError) as refused:
+        decode_value(Several, {"runs": [{"name": "a", "share": 2}]})
+    assert [each.pointer for each in refused.value.errors] == ["/runs/0/share"]
+
+
+def test_a_list_that_is_too_short_is_refused():
+    with pytest.raises(ProblemError) as refused:
+        decode_value(Several, {"runs": []})
+    assert [each.pointer for each in refused.value.errors] == ["/runs"]
