@@ -18,6 +18,7 @@ from urllib.parse import quote, urlencode
 
 import psycopg
 import pytest
+from hypothesis import settings
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
@@ -141,6 +142,15 @@ SERVER = pytest.StashKey[Server]()
 
 
 @pytest.hookimpl(optionalhook=True)
+settings.register_profile(
+    "project",
+    deadline=None,  # how long one example takes says more about the machine than about the code
+    derandomize=True,  # the same examples for everybody; new ones are drawn by hand
+    database=None,
+)
+settings.load_profile("project")
+
+
 def pytest_configure_node(node):
     """With several workers, the one process that starts them also starts the one server."""
     config = node.config

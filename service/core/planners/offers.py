@@ -19,7 +19,9 @@ def cheapest_offer(
     """Return the cheapest offer that the method asks for and whose price may be used.
 
     Host and accelerator count together. Prices that rest on memory come after all others and only
-    where the provider is named; of equal ones the usual node comes first, then the newest price.
+    where the provider is named. Where no instance is named, whole nodes come before smaller
+    instances, whatever these cost: GPUs of different instances do not share the fast link that
+    layouts count on. Of equal ones the newest price comes first.
 
     Returns:
         The offer, None when there is none.
@@ -30,8 +32,8 @@ def cheapest_offer(
         _newest(usable),
         key=lambda row: (
             row.quality == "memory",
+            (0, 0) if method.instance_type else _distance_from_node(row, gpu),
             _price(row),
-            row.gpu_count != gpu.node_gpu_count,
             -row.valid_from.toordinal(),
             row.gpu_count,
             row.key,
@@ -48,7 +50,12 @@ def explain_missing_offer(
     usable = [row for row in rows if _objection(row, method, currency) is None]
     nearest = min(
         usable,
-        key=lambda row: (_difference_count(row, method), row.commitment == "spot", _price(row)),
+        key=lambda row: (
+            _difference_count(row, method),
+            _distance_from_node(row, gpu),
+            row.commitment == "spot",
+            _price(row),
+        ),
         default=None,
     )
     said = ["Give price_per_gpu_hour"]
@@ -132,6 +139,13 @@ def _newest(rows: Iterable[RentalPrice]) -> Iterable[RentalPrice]:
     return {
         (row.provider, row.region, row.instance_type, row.commitment): row for row in oldest_first
     }.values()
+
+
+def _distance_from_node(row: RentalPrice, gpu: Gpu) -> tuple[int, int]:
+    """Sorts whole nodes first, then the largest part of one, then what holds several."""
+    if row.gpu_count == gpu.node_gpu_count:
+        return 0, 0
+    return (1, -row.gpu_count) if row.gpu_count < gpu.node_gpu_count else (2, row.gpu_count)
 
 
 def _price(row: RentalPrice) -> Decimal:

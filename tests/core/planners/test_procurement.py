@@ -174,6 +174,18 @@ def test_without_a_provider_the_cheapest_offer_is_taken_and_named():
     assert terms.gpu_hour.as_of_date == date(2026, 2, 1)
 
 
+def test_without_an_instance_whole_nodes_come_before_cheaper_parts_of_one():
+    """Tensor parallelism over 1-GPU instances would run on the network between them."""
+    catalog = recorder(
+        offer(price="6.88"),
+        offer(provider="pod", region="any", instance_type="1x", gpu_count=1, price="2.29"),
+        offer(provider="half", region="any", instance_type="4x", gpu_count=4, price="2.00"),
+    )
+    assert rent(catalog).provider == "aws"
+    assert rent(catalog, provider="pod").gpu_hour.value == Decimal("2.29")
+    assert rent(catalog, instance_type="4x").provider == "half"
+
+
 def test_a_price_that_holds_everywhere_matches_any_region():
     terms = rent(recorder(offer(provider="lambda", price="4.29", region="any")), region="us-east-1")
     assert terms.gpu_hour.value == Decimal("4.29")
@@ -269,7 +281,7 @@ def test_rented_at_once_is_the_instance():
     assert at_once(price_per_gpu_hour="5", gpu_count_per_instance=16) == 16
 
 
-def test_at_equal_prices_the_newest_and_then_the_smallest_instance_is_taken():
+def test_without_a_whole_node_the_largest_part_of_one_comes_before_many():
     catalog = recorder(
         offer(provider="pod", region="a", gpu_count=6144, valid_from=date(2026, 1, 1)),
         offer(provider="pod", region="b", gpu_count=4, valid_from=date(2026, 1, 1)),
