@@ -34,7 +34,6 @@ def configure_logging() -> None:
     """Write one JSON object a line: a time, a level, an event and its fields."""
     structlog.configure(
         processors=[
-            structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,

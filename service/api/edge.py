@@ -16,7 +16,6 @@ from typing import Any
 from uuid import uuid4
 
 import structlog
-from litestar.datastructures import Headers, MutableScopeHeaders
 
 from service.api.metrics import count_request
 from service.api.problems import (
@@ -40,10 +39,16 @@ HOST_PATTERN = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(:[0-9]{1,5})?
 # A method that no route has: the router answers it with the methods that it does have.
 PROBE_METHOD = "TRACE"
 
+OF_THE_BODY = frozenset({b"content-length", b"content-type"})
 REFUSED_BODY_LIMIT_BYTES = 32 * 2**20
 REFUSED_BODY_LIMIT_S = 5.0
 
 log = structlog.get_logger(__name__)
+
+
+def _header_values(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[str]:
+    """Read the values of a header; ASGI hands names over in lower case."""
+    return [value.decode("latin-1") for key, value in headers if key == name]
 
 
 async def _send_problem(send: Send, scope: Scope, error: ProblemError) -> None:
@@ -63,7 +68,7 @@ def observe(inner: ASGIApp) -> ASGIApp:
     """
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        given = Headers(scope["headers"]).get("x-request-id", "")
+        given = "".join(_header_values(scope["headers"], b"x-request-id"))
         request_id = given if REQUEST_ID_PATTERN.fullmatch(given) else uuid4().hex
         scope[REQUEST_ID] = request_id
         method, started, status = scope["method"], time.perf_counter(), 500
@@ -72,23 +77,23 @@ def observe(inner: ASGIApp) -> ASGIApp:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableScopeHeaders.from_message(message)["x-request-id"] = request_id
+                message["headers"].append((b"x-request-id", request_id.encode()))
             await send(message)
 
-        with structlog.contextvars.bound_contextvars(request_id=request_id):
-            try:
-                await inner(scope, receive, send_with_id)
-            finally:
-                seconds = time.perf_counter() - started
-                route = str(scope.get("path_template") or "unmatched")
-                count_request(method, route, status, seconds)
-                log.info(
-                    "request",
-                    method=method,
-                    route=route,
-                    status=status,
-                    duration_ms=round(1000 * seconds, 1),
-                )
+        try:
+            await inner(scope, receive, send_with_id)
+        finally:
+            seconds = time.perf_counter() - started
+            route = str(scope.get("path_template") or "unmatched")
+            count_request(method, route, status, seconds)
+            log.info(
+                "request",
+                request_id=request_id,
+                method=method,
+                route=route,
+                status=status,
+                duration_ms=round(1000 * seconds, 1),
+            )
 
     return app
 
@@ -101,7 +106,7 @@ def check_host(inner: ASGIApp, allowed_hosts: Iterable[str]) -> ASGIApp:
     allowed = LOOPBACK_HOSTS | {host.lower() for host in allowed_hosts}
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        hosts = Headers(scope["headers"]).getall("host", [])
+        hosts = _header_values(scope["headers"], b"host")
         match = HOST_PATTERN.fullmatch(hosts[0]) if len(hosts) == 1 else None
         if match and match["name"].lower() in allowed:
             await inner(scope, receive, send)
@@ -134,8 +139,7 @@ def answer_head_and_options(inner: ASGIApp) -> ASGIApp:
         await inner(scope, receive, keep)
         start = answer[0]
         if start["status"] == 405:
-            allow = Headers(start["headers"])["allow"].encode()
-            headers = [(b"allow", allow)]
+            headers = [(name, value) for name, value in start["headers"] if name == b"allow"]
             answer = [
                 {"type": "http.response.start", "status": 204, "headers": headers},
                 {"type": "http.response.body", "body": b"", "more_body": False},
@@ -193,6 +197,15 @@ def _names(header: str, tag: str) -> bool:
     return "*" in given or tag in given
 
 
+def _tag(start: Message, body: bytes) -> str:
+    """Give the tag that an answer has, or give it one."""
+    given = _header_values(start["headers"], b"etag")
+    if not given:
+        given = [entity_tag(body)]
+        start["headers"].append((b"etag", given[0].encode()))
+    return given[0]
+
+
 def tag_answers(inner: ASGIApp) -> ASGIApp:
     """Tag whole answers, and answer 304 where the caller already has the same.
 
@@ -213,14 +226,13 @@ def tag_answers(inner: ASGIApp) -> ASGIApp:
             if held is not None and message["type"] == "http.response.body":
                 start, held = held, None
                 if not message["more_body"]:
-                    headers = MutableScopeHeaders.from_message(start)
-                    if "etag" not in headers:  # hashing a body costs more than reading it
-                        headers["etag"] = entity_tag(message["body"])
-                    known = Headers(scope["headers"]).getall("if-none-match", [])
-                    if reading and _names(",".join(known), headers["etag"]):
+                    tag_of = _tag(start, message["body"])
+                    known = ",".join(_header_values(scope["headers"], b"if-none-match"))
+                    if reading and known and _names(known, tag_of):
                         start["status"] = 304
-                        for name in ("content-length", "content-type"):
-                            del headers[name]
+                        start["headers"] = [
+                            pair for pair in start["headers"] if pair[0] not in OF_THE_BODY
+                        ]
                         message["body"] = b""
                 await send(start)
             await send(message)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from litestar import Response, get
 from litestar.datastructures import State
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, Counter, Histogram
@@ -21,11 +23,16 @@ _seconds = Histogram(
 )
 
 
+@cache
+def _series(method: str, route: str, status: int) -> tuple[Counter, Histogram]:
+    return _requests.labels(method, route, str(status)), _seconds.labels(method, route)
+
+
 def count_request(method: str, route: str, status: int, seconds: float) -> None:
     """Count one answered request; `route` is the template of the path."""
-    method = method if method in METHODS else "other"
-    _requests.labels(method, route, str(status)).inc()
-    _seconds.labels(method, route).observe(seconds)
+    requests, times = _series(method if method in METHODS else "other", route, status)
+    requests.inc()
+    times.observe(seconds)
 
 
 @get(

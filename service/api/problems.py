@@ -152,6 +152,10 @@ def respond(request: Request[Any, Any, Any], error: ProblemError) -> Response[by
     )
 
 
+def _log_failure(request: Request[Any, Any, Any], event: str, error: Exception) -> None:
+    log.error(event, request_id=request.scope.get(REQUEST_ID), exc_info=error)
+
+
 def unavailable(detail: str) -> ProblemError:
     """Build the problem of a service that may answer a moment later."""
     return ProblemError(
@@ -218,7 +222,7 @@ def answer_http_error(request: Request[Any, Any, Any], error: HTTPException) -> 
     """Answer what Litestar or a handler refused."""
     problem = _http_problem(request, error)
     if problem.kind is ProblemKind.INTERNAL:
-        log.error("request_failed", exc_info=error)
+        _log_failure(request, "request_failed", error)
     return respond(request, problem)
 
 
@@ -231,7 +235,7 @@ def answer_database_error(
     if isinstance(error, DBAPIError) and error.connection_invalidated:
         problem = unavailable("The connection to the database was lost; try again.")
     if problem.kind.status >= 500:
-        log.error("database_error", exc_info=error)
+        _log_failure(request, "database_error", error)
     return respond(request, problem)
 
 
@@ -239,13 +243,13 @@ def answer_unreachable_database(
     request: Request[Any, Any, Any], error: Exception
 ) -> Response[bytes]:
     """Answer when no connection is free in time, or none can be made."""
-    log.error("database_unreachable", exc_info=error)
+    _log_failure(request, "database_unreachable", error)
     return respond(request, unavailable("The database cannot be reached now; try again."))
 
 
 def answer_unexpected_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     """Answer a defect of the service; the cause goes to the log, never to the caller."""
-    log.error("request_failed", exc_info=error)
+    _log_failure(request, "request_failed", error)
     return respond(request, ProblemError(ProblemKind.INTERNAL, FAILED))
 
 

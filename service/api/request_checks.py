@@ -21,6 +21,8 @@ def _is_text(schema: Mapping[str, Any]) -> bool:
 
 def _check_query(request: Request[Any, Any, Any], known: Mapping[str, Mapping[str, Any]]) -> None:
     query = request.scope["query_string"].decode("latin-1")
+    if not query:
+        return
     pairs = parse_qsl(query, keep_blank_values=True)
     counts = Counter(name for name, _ in pairs)
     errors = [

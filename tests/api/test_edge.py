@@ -10,9 +10,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def logged():
-    with structlog.testing.capture_logs(
-        processors=[structlog.contextvars.merge_contextvars]
-    ) as entries:
+    with structlog.testing.capture_logs() as entries:
         yield entries
 
 
