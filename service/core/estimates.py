@@ -170,7 +170,8 @@ class TrainingRunEstimate(Value):
     name: Text
     """Name of the run."""
     gpu_count: int
-    """GPUs of the run."""
+    """GPUs that the run takes when it has them to itself; in a shared pool it takes more or fewer
+    from hour to hour."""
     layout: ParallelLayout | None
     """How the model is spread; null when the architecture was not given."""
     memory_gib_per_gpu: TrainingMemory | None
@@ -182,17 +183,19 @@ class TrainingRunEstimate(Value):
     mfu_convention: Literal["6P"]
     """Which FLOPs the numerator counts."""
     steady_hours: float
-    """Hours at steady speed without any failure, times the run multiplier."""
+    """Hours on `gpu_count` GPUs at steady speed without any failure, times the run multiplier."""
     goodput_fraction: float
-    """Share of the time that makes progress."""
+    """Share of the time on GPUs of its own that makes progress; redo after preemptions in a shared
+    pool is not in it but in the pool's `redo_gpu_hours`."""
     wall_clock_hours: Range
-    """Hours from start to finish."""
+    """Hours from start to finish, in a shared pool with the hours in which the run stands."""
     wall_clock_days: float
     """The same in days."""
     finish_date: date
     """Day on which the run ends."""
     gpu_hours: float
-    """GPUs times wall clock."""
+    """GPU-hours that the run holds: `gpu_count` times wall clock on GPUs of its own; in a shared
+    pool the sum over its hours of the GPUs that it takes, redo after preemptions included."""
     checkpoint_bytes: float | None
     """Size of one full checkpoint."""
     amount: Amount | None

@@ -88,14 +88,14 @@ def whole_shares(gpu_count: int, weights: Sequence[int]) -> list[int]:
 def plan_serving_pool(
     gpu: Gpu, services: Sequence[Served], *, gpu_multiple: int, timeline: Timeline
 ) -> PoolUse:
-    """Hold the serving GPUs of the busiest month from the first month of service to the last.
+    """Hold the serving GPUs of the busiest hour from the first month of service to the last.
 
-    Each service holds the spare of its own peak, so the pool is the sum of what they hold. GPUs
-    that whole instances add are idle in the name of the services, in proportion to what they hold.
+    In each hour every service holds its need with its spare; services whose peaks fall into
+    different hours so hold less together than the sum of their peaks.
     """
     demands = [demand for _, demand in services]
     held = np.array([demand.monthly(demand.held) for demand in demands])
-    held_count = int(held.sum(axis=0).max())
+    held_count = _peak([(demand, demand.held) for demand in demands])
     size = whole_instances_gpu_count(gpu_count=held_count, gpu_count_per_instance=gpu_multiple)
     months = range(min(d.first for d in demands), max(d.stop for d in demands))
     hours = slice(timeline.edges[months.start], timeline.edges[months.stop])
@@ -106,7 +106,7 @@ def plan_serving_pool(
         kind="serving",
         gpu=gpu,
         held_gpu_count=held_count,
-        needed_peak_gpu_count=_needed_peak(demands),
+        needed_peak_gpu_count=_peak([(demand, demand.needed) for demand in demands]),
         hours=float(hours.stop - hours.start),
         hour_uses=tuple(_serving_uses(gpu, demands, held, months, size)),
         services=tuple(
@@ -118,38 +118,40 @@ def plan_serving_pool(
     )
 
 
-def _needed_peak(demands: Sequence[ServiceDemand]) -> int:
-    if len(demands) == 1:
-        return int(demands[0].monthly(demands[0].needed).max())
-    total: Counts = np.sum([demand.hourly(demand.needed) for demand in demands], axis=0)
+def _peak(parts: Sequence[tuple[ServiceDemand, Counts]]) -> int:
+    """Most GPUs that replicas of all services take in one hour. [count]"""
+    if len(parts) == 1:
+        demand, replicas = parts[0]
+        return int(demand.monthly(replicas).max())
+    total: Counts = np.sum([demand.hourly(replicas) for demand, replicas in parts], axis=0)
     return int(total.max())
 
 
 def _serving_uses(
     gpu: Gpu, demands: Sequence[ServiceDemand], held: Counts, months: range, size: int
 ) -> Iterator[HourUse]:
+    """Used and idle hours; idle is shared as each service would leave it, holding its own peak."""
     timeline = demands[0].timeline
-    used = [demand.used_gpu_hours() for demand in demands]
+    used = np.array([demand.used_gpu_hours() for demand in demands])
     most = [demand.monthly(demand.needed) for demand in demands]
-    least = [demand.monthly(demand.needed, np.minimum) for demand in demands]
-    shares: dict[tuple[int, ...], list[int]] = {}
+    least = np.array([demand.monthly(demand.needed, np.minimum) for demand in demands])
     for month in months:
         here = PoolMonth("serving", gpu, timeline, month)
-        hours = float(timeline.month_hours[month])
-        weights = tuple(held[:, month].tolist())
+        hours, weights = float(timeline.month_hours[month]), held[:, month].tolist()
         if not any(weights):
             yield here.use("serving", None, "idle", gpu_hours=size * hours, gpu_count=size)
             continue
-        if weights not in shares:
-            shares[weights] = whole_shares(size, weights)
-        for index, share in enumerate(shares[weights]):
-            if not weights[index]:
-                continue
-            name, busy = demands[index].service.name, used[index][month]
-            idle, idle_most = share * hours - busy, share - least[index][month]
-            yield here.use("serving", name, "used", gpu_hours=busy, gpu_count=most[index][month])
-            if idle > 0:
-                yield here.use("serving", name, "idle", gpu_hours=idle, gpu_count=idle_most)
+        shares = np.array(whole_shares(max(size, sum(weights)), weights))
+        alone = shares * hours - used[:, month]
+        idle = size * hours - used[:, month].sum()
+        idle_most = np.minimum(shares - least[:, month], size - least[:, month].sum())
+        for index in np.flatnonzero(weights).tolist():
+            charged = partial(here.use, "serving", demands[index].service.name)
+            busy = used[index, month]
+            yield charged("used", gpu_hours=busy, gpu_count=most[index][month])
+            if idle > 0 and alone[index] > 0:
+                own = alone[index] * (idle / alone.sum())
+                yield charged("idle", gpu_hours=own, gpu_count=idle_most[index])
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ def test_without_a_spare_replicas_are_planned_to_four_fifths():
     assert held_and_needed(spare_fraction=0.0) == (
         13,
         13,
-        {"target_utilization_fraction.without_spare": 0.8},
+        {"spare_fraction": 0.0, "target_utilization_fraction.without_spare": 0.8},
     )
 
 
@@ -251,6 +251,54 @@ def test_services_of_one_gpu_share_whole_instances_and_their_idle_adds_up():
     ]
     assert [item.gpu_count for item in outcome.services] == [5, 6]
     assert outcome.pools[0].gpu_count == 16
+
+
+def test_services_that_peak_in_different_hours_hold_the_busiest_hour_and_not_both_peaks():
+    # ⌈80 · 1.1⌉ = 88 in the one's busy hour, with ⌈1 · 1.1⌉ = 2 of the other: 90 GPUs, not 176.
+    three, fifteen = (tuple(float(hour == busy) for hour in range(24)) for busy in (3, 15))
+    services = [
+        service("night", peak=80, capacity=1, gpus=1, demand_profile=three),
+        service("noon", peak=80, capacity=1, gpus=1, demand_profile=fifteen),
+    ]
+    outcome = pools([], services, months=1, multiple=1)
+    assert outcome.pools[0].gpu_count == 90
+    # Each needs 80 GPUs in one hour of the day and 1 in the 23 others; both leave as much idle.
+    used, idle = (80 + 23) * 31, (90 * 24 / 2 - (80 + 23)) * 31
+    assert [(u.workload, u.use, u.gpu_hours) for u in outcome.hour_uses] == [
+        ("night", "used", used),
+        ("night", "idle", pytest.approx(idle)),
+        ("noon", "used", used),
+        ("noon", "idle", pytest.approx(idle)),
+    ]
+
+
+def test_idle_between_unlike_services_goes_by_what_each_would_leave_idle_alone():
+    # 80 GPUs for 16 hours and 80 for the 8 others; the minimum of 1 stands in the quiet hours: 81.
+    long = tuple(float(hour < 16) for hour in range(24))
+    services = [
+        service("long", peak=80, capacity=1, gpus=1, demand_profile=long, headroom=FULL),
+        service(
+            "short",
+            peak=80,
+            capacity=1,
+            gpus=1,
+            demand_profile=tuple(1 - factor for factor in long),
+            headroom=FULL,
+        ),
+    ]
+    outcome = pools([], services, months=1, multiple=1)
+    idle = {u.workload: u.gpu_hours for u in outcome.hour_uses if u.use == "idle"}
+    # Day: long uses 16 · 80 + 8 = 1,288, short 8 · 80 + 16 = 656: all 81 · 24 = 1,944, none idle.
+    assert outcome.pools[0].gpu_count == 81
+    assert idle == {}
+    # In instances of 8 there are 88: 7 · 24 = 168 idle a day. Alone with 80 each they would leave
+    # 1,920 - 1,288 = 632 and 1,920 - 656 = 1,264 idle: one third and two thirds.
+    outcome = pools([], services, months=1, multiple=8)
+    idle = {u.workload: u.gpu_hours for u in outcome.hour_uses if u.use == "idle"}
+    assert idle == {
+        "long": pytest.approx(168 * 31 / 3),
+        "short": pytest.approx(168 * 31 * 2 / 3),
+    }
 
 
 def test_a_pool_is_kept_between_services_in_nobodys_name():
