@@ -141,7 +141,6 @@ def prepared_server() -> Iterator[Server]:
 SERVER = pytest.StashKey[Server]()
 
 
-@pytest.hookimpl(optionalhook=True)
 settings.register_profile(
     "project",
     deadline=None,  # how long one example takes says more about the machine than about the code
@@ -151,6 +150,7 @@ settings.register_profile(
 settings.load_profile("project")
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node):
     """With several workers, the one process that starts them also starts the one server."""
     config = node.config
