@@ -11,6 +11,7 @@ from service.api.dependencies import DEPENDENCIES
 from service.api.docs_page import get_docs_page, get_docs_part, get_openapi
 from service.api.metrics import get_metrics
 from service.api.v1 import catalog, comparisons, plan_files, plan_making, plan_tables, plans
+from service.api.v1.estimates_money import estimate_crossover, estimate_ownership
 from service.api.v1.health import get_liveness, get_readiness
 
 STORED = Router(
@@ -35,6 +36,8 @@ STORED = Router(
         plan_files.export_plan_months_csv,
         plan_files.export_plan_focus_csv,
         plan_files.export_plan_workbook,
+        estimate_ownership,
+        estimate_crossover,
         comparisons.compare_plans,
         comparisons.export_comparison_csv,
     ],

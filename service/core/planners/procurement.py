@@ -134,7 +134,7 @@ def resolve_procurement(
                 recorder=recorder,
                 pointer=f"{pointer}/{index}",
             )
-    return _no_price(
+    return no_price(
         f"procurement rule for {gpu.key} in the {pool} pool",
         f'Add a procurement rule for pool "{pool}" or "any" and gpu "{gpu.key}" or "any": '
         f"none of the {len(rules)} given matches.",
@@ -159,7 +159,7 @@ def _resolve(
     else:
         terms, multiple = _rent(rule.method, gpu, currency, snapshot)
     if isinstance(terms, str):
-        return _no_price(f"price of {gpu.key} in the {pool} pool", f"{pointer}: {terms}")
+        return no_price(f"price of {gpu.key} in the {pool} pool", f"{pointer}: {terms}")
     owned_at = rule.site if isinstance(terms, Ownership) else None
     return ResolvedProcurement(pool, gpu, multiple, terms, owned_at)
 
@@ -178,7 +178,8 @@ def assume_within(recorder: Recorder, name: str, lowest: float, highest: float) 
     return used
 
 
-def _no_price(limit: str, nearest_fix: str) -> Infeasibility:
+def no_price(limit: str, nearest_fix: str) -> Infeasibility:
+    """Say that a price is not known, and what to give."""
     return Infeasibility(
         workload=None,
         code="no_price",
@@ -326,6 +327,24 @@ class _OwnedFacts:
 def _completeness(row: PurchasePrice) -> tuple[bool, date, str]:
     """Prices with the server's share before those without, then the newest."""
     return row.includes == "node_share", row.valid_from, row.key
+
+
+def owned_terms(
+    method: OwnMethod, *, gpu: Gpu, site: Site | None, currency: str, recorder: Recorder
+) -> Ownership | str:
+    """What owning a GPU costs, part by part, or which figures to give.
+
+    Raises:
+        CoreError: If an override is out of its bounds.
+    """
+    return _own(_OwnedFacts(method, gpu, site, currency, recorder))[0]
+
+
+def rented_terms(
+    method: RentMethod, *, gpu: Gpu, currency: str, recorder: Recorder
+) -> Rental | str:
+    """What renting a GPU costs, or what to do about a missing price."""
+    return _rent(method, gpu, currency, recorder.snapshot)[0]
 
 
 def _own(facts: _OwnedFacts) -> tuple[Ownership | str, int]:

@@ -1,0 +1,389 @@
+"""What a fleet costs to own: what is bought, what it takes to run, and how that compares to rent.
+
+No dates: a year has 8,760 hours and a month 730. Each amount is rounded once, from floats.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from math import isfinite
+from typing import Annotated
+
+from pydantic import Field
+
+from service.core.answers import EstimateAnswer, EstimateQuestion, recorder_for, shared_fields
+from service.core.formulas.finance import (
+    annuity_per_year,
+    break_even_month,
+    break_even_utilization_fraction,
+    capital_recovery_fraction_per_year,
+)
+from service.core.formulas.power import facility_energy_kwh, it_power_kw
+from service.core.hardware import Site
+from service.core.planners.procurement import (
+    Ownership,
+    Rental,
+    assume_within,
+    no_price,
+    owned_terms,
+    rented_terms,
+)
+from service.core.pricing import UnitPrice, money, printed, total
+from service.core.recorder import Recorder
+from service.core.registry import define_quantity
+from service.core.scenarios.procurement import OwnMethod, RentMethod
+from service.core.scenarios.scenario import GpuRef
+from service.core.snapshot import CatalogSnapshot
+from service.core.units import HOURS_PER_YEAR, MONTHS_PER_YEAR
+from service.core.value import (
+    Amount,
+    Count,
+    Currency,
+    Fraction,
+    Key,
+    LongText,
+    NonNegative,
+    PositiveFraction,
+    PriceOrZero,
+    Text,
+    Value,
+)
+
+GRAMS_PER_KILOGRAM = 1000.0
+
+for _name, _unit, _formula in (
+    ("ownership_cost_per_gpu_hour", "currency/gpu_hour", "equivalent annual cost / GPUs / 8760"),
+    ("ownership_cost_per_used_gpu_hour", "currency/gpu_hour", "cost per GPU-hour / used share"),
+    ("break_even_utilization_fraction", "1", "cost per GPU-hour / rent per GPU-hour"),
+    ("break_even_months", "count", "purchase / (rent of a month - running cost of a month)"),
+    ("discount_rate_fraction", "1", "yearly rate at which later payments count less"),
+):
+    define_quantity(_name, unit=_unit, per="pool", formula=_formula)  # type: ignore[arg-type]
+
+
+class OwnershipQuestion(EstimateQuestion):
+    """Which fleet is bought, on what terms, and what it is compared with."""
+
+    gpu: GpuRef
+    """What is bought."""
+    gpu_count: Count
+    """How many; whole nodes are the buyer's to see to."""
+    currency: Currency = "USD"
+    """Currency of all amounts."""
+    site: Key | None = None
+    """Site whose tariff, PUE and carbon apply; null takes the assumptions."""
+    method: OwnMethod
+    """Prices and terms of owning; null takes the catalog's figure, which the answer names."""
+    storage_price_per_gpu: PriceOrZero = Decimal(0)
+    """Storage that is bought, per GPU."""
+    installation_price_per_gpu: PriceOrZero = Decimal(0)
+    """Racks, cabling and work, per GPU; nothing of it is left at the end."""
+    spare_fraction_per_year: Fraction = 0.0
+    """Parts replaced in a year as a share of the purchase."""
+    insurance_fraction_per_year: Fraction = 0.0
+    """Insurance of a year as a share of the purchase."""
+    property_tax_fraction_per_year: Fraction = 0.0
+    """Tax of a year on what is owned as a share of the purchase."""
+    utilization_fraction: PositiveFraction
+    """Share of all hours in which the GPUs are used."""
+    carbon_g_per_kwh: NonNegative | None = None
+    """Carbon of electricity in g CO2e; the site's when null."""
+    rent: Annotated[RentMethod, Field(default_factory=lambda: RentMethod(kind="rent"))]
+    """What owning is compared with; the cheapest listed on-demand price by default."""
+
+
+class CostPart(Value):
+    """One part of what is bought, or of what a year takes."""
+
+    name: Text
+    """What it is."""
+    unit_price: Amount
+    """Price of one unit."""
+    unit: Text
+    """Unit of the price."""
+    quantity: Amount
+    """Units."""
+    amount: Amount
+    """Quantity times unit price."""
+    price_source: LongText
+    """Where the unit price comes from."""
+    price_verified: bool
+    """False when the price rests on memory or on one weak source."""
+
+
+class OwnershipCost(Value):
+    """What owning costs."""
+
+    capex: tuple[CostPart, ...]
+    """What is bought at the start."""
+    capex_amount: Amount
+    """Sum of the parts."""
+    residual_amount: Amount
+    """What is left at the end of the useful life."""
+    opex_per_year: tuple[CostPart, ...]
+    """What one year takes."""
+    opex_amount_per_year: Amount
+    """Sum of the parts."""
+    depreciation_per_year: Amount
+    """Straight line: purchase less residual over the useful life."""
+    annuity_per_year: Amount
+    """Equal yearly payment that repays the purchase with interest, less the residual."""
+    equivalent_annual_cost: Amount
+    """Annuity and opex of a year."""
+    net_present_cost: Amount
+    """All payments of the useful life, those at the end of each year counted less."""
+    total_cost: Amount
+    """All payments of the useful life, undiscounted, less the residual."""
+    cost_per_gpu_hour: Amount
+    """Equivalent annual cost over all hours."""
+    cost_per_used_gpu_hour: Amount
+    """Equivalent annual cost over the used hours."""
+    accrual_cost_per_gpu_hour: Amount
+    """Depreciation and opex over all hours, without interest."""
+    energy_kwh_per_year: float
+    """Energy with what cools it."""
+    carbon_kg_per_year: float | None
+    """Carbon of that energy; null where the intensity is not known."""
+
+
+class RentComparison(Value):
+    """What the same hours cost rented."""
+
+    price_per_gpu_hour: Amount
+    """Price of one GPU with its host."""
+    price_source: LongText
+    """Where the price comes from."""
+    price_verified: bool
+    """False when the price rests on memory or on one weak source."""
+    amount_per_year: Amount
+    """The used hours of a year."""
+    break_even_utilization_fraction: float
+    """Share of hours from which owning is cheaper; above 1 it never is."""
+    break_even_months: float | None
+    """Months until purchase and running cost are below rent; null when never in the useful life."""
+
+
+class OwnershipAnswer(EstimateAnswer):
+    """What a fleet costs to own, beside rent."""
+
+    gpu_count: Count
+    """GPUs of the fleet."""
+    currency: Currency
+    """Currency of all amounts."""
+    useful_life_years: float | None
+    """Years over which the purchase is written off; null when infeasible."""
+    ownership: OwnershipCost | None
+    """What owning costs; null when a price is missing."""
+    rent: RentComparison | None
+    """What renting costs; null when a price is missing."""
+
+
+@dataclass(frozen=True)
+class _Fleet:
+    question: OwnershipQuestion
+    owned: Ownership
+    discount_rate: float
+    site: Site | None
+
+    @property
+    def years(self) -> float:
+        return self.owned.useful_life_months / MONTHS_PER_YEAR
+
+    @property
+    def hours(self) -> float:
+        """GPU-hours of a year."""
+        return self.question.gpu_count * HOURS_PER_YEAR
+
+    def power_kw(self, load: float) -> float:
+        return float(
+            it_power_kw(
+                gpu_count=self.question.gpu_count,
+                node_power_kw=self.owned.node_power_kw,
+                node_gpu_count=self.owned.node_gpu_count,
+                power_load_fraction=load,
+            )
+        )
+
+    @property
+    def energy_kwh(self) -> float:
+        return float(
+            facility_energy_kwh(
+                it_power_kw=self.power_kw(self.owned.power_load_fraction),
+                power_usage_effectiveness=self.owned.power_usage_effectiveness,
+                hours=HOURS_PER_YEAR,
+            )
+        )
+
+    @property
+    def carbon_g_per_kwh(self) -> float | None:
+        given = self.question.carbon_g_per_kwh
+        return given if given is not None or self.site is None else self.site.carbon_g_per_kwh
+
+
+def estimate_ownership(question: OwnershipQuestion, snapshot: CatalogSnapshot) -> OwnershipAnswer:
+    """Cost a fleet that is bought and run, and compare it with rent.
+
+    Raises:
+        CoreError: If the question names what the release does not hold.
+    """
+    recorder = recorder_for(question, snapshot)
+    gpu = snapshot.gpu(question.gpu, pointer="/gpu")
+    site = None if question.site is None else snapshot.site(question.site, pointer="/site")
+    owned = owned_terms(
+        question.method, gpu=gpu, site=site, currency=question.currency, recorder=recorder
+    )
+    rented = rented_terms(question.rent, gpu=gpu, currency=question.currency, recorder=recorder)
+    missing = tuple(
+        no_price(f"{limit} {gpu.key}", terms)
+        for limit, terms in (("cost of owning", owned), ("rent of", rented))
+        if isinstance(terms, str)
+    )
+    cost, comparison, years = None, None, None
+    if isinstance(owned, Ownership):
+        rate = assume_within(recorder, "discount_rate_per_year_fraction", 0, 1).value
+        recorder.note("discount_rate_fraction", rate)
+        fleet = _Fleet(question, owned, rate, site)
+        cost, years = _cost(fleet), fleet.years
+        _note_cost(cost, recorder)
+        if isinstance(rented, Rental):
+            comparison = _compare(fleet, cost, rented, recorder)
+    return OwnershipAnswer(
+        **shared_fields(recorder, infeasibilities=missing),
+        gpu_count=question.gpu_count,
+        currency=question.currency,
+        useful_life_years=years,
+        ownership=cost,
+        rent=comparison,
+    )
+
+
+def _part(name: str, price: UnitPrice, unit: str, quantity: float) -> CostPart:
+    units, unit_price = printed(quantity), printed(price.value)
+    return CostPart(
+        name=name,
+        unit_price=unit_price,
+        unit=unit,
+        quantity=units,
+        amount=money(units * unit_price),
+        price_source=price.source,
+        price_verified=price.verified,
+    )
+
+
+def _given(amount: Decimal) -> UnitPrice:
+    return UnitPrice(amount, "given in the request")
+
+
+def _capex(fleet: _Fleet) -> Iterator[CostPart]:
+    asked = fleet.question
+    for name, price in (
+        ("gpu_and_server", fleet.owned.purchase),
+        ("network", fleet.owned.network),
+        ("storage", _given(asked.storage_price_per_gpu)),
+        ("installation", _given(asked.installation_price_per_gpu)),
+    ):
+        if price.value:
+            yield _part(name, price, "gpu", asked.gpu_count)
+
+
+def _opex(fleet: _Fleet, capex: Decimal) -> Iterator[CostPart]:
+    owned, asked = fleet.owned, fleet.question
+    gpu_months = asked.gpu_count * MONTHS_PER_YEAR
+    kw_months = fleet.power_kw(1.0) * MONTHS_PER_YEAR
+    yield _part("power", owned.kwh, "kWh", fleet.energy_kwh)
+    yield _part("facility", owned.colocation_kw_month, "kW_month", kw_months)
+    yield _part("staff", owned.staff_gpu_month, "gpu_month", gpu_months)
+    yield _part("support", owned.support_gpu_month, "gpu_month", gpu_months)
+    for name, share in (
+        ("spares", asked.spare_fraction_per_year),
+        ("insurance", asked.insurance_fraction_per_year),
+        ("property_tax", asked.property_tax_fraction_per_year),
+    ):
+        if share:
+            yield _part(name, _given(capex), "share_of_purchase", share)
+
+
+def _cost(fleet: _Fleet) -> OwnershipCost:
+    capex = tuple(_capex(fleet))
+    bought = total(part.amount for part in capex)
+    opex = tuple(_opex(fleet, bought))
+    running = total(part.amount for part in opex)
+    hardware = next(part.amount for part in capex if part.name == "gpu_and_server")
+    residual = money(float(hardware) * fleet.owned.residual_fraction)
+    years = fleet.years
+    depreciation = float(bought - residual) / years
+    annuity = float(
+        annuity_per_year(
+            purchase_price=float(bought),
+            residual_fraction=float(residual / bought),
+            discount_rate_per_year_fraction=fleet.discount_rate,
+            useful_life_years=years,
+        )
+    )
+    yearly = annuity + float(running)
+    carbon = fleet.carbon_g_per_kwh
+    return OwnershipCost(
+        capex=capex,
+        capex_amount=bought,
+        residual_amount=residual,
+        opex_per_year=opex,
+        opex_amount_per_year=running,
+        depreciation_per_year=money(depreciation),
+        annuity_per_year=money(annuity),
+        equivalent_annual_cost=money(yearly),
+        net_present_cost=money(_present_cost(fleet, yearly)),
+        total_cost=money(float(bought - residual) + float(running) * years),
+        cost_per_gpu_hour=printed(yearly / fleet.hours),
+        cost_per_used_gpu_hour=printed(yearly / fleet.hours / fleet.question.utilization_fraction),
+        accrual_cost_per_gpu_hour=printed((depreciation + float(running)) / fleet.hours),
+        energy_kwh_per_year=fleet.energy_kwh,
+        carbon_kg_per_year=(
+            None if carbon is None else fleet.energy_kwh * carbon / GRAMS_PER_KILOGRAM
+        ),
+    )
+
+
+def _present_cost(fleet: _Fleet, yearly: float) -> float:
+    """Cost today of the useful life: what its equivalent annual cost is worth."""
+    recovery = capital_recovery_fraction_per_year(
+        discount_rate_per_year_fraction=fleet.discount_rate, useful_life_years=fleet.years
+    )
+    return yearly / float(recovery)
+
+
+def _note_cost(cost: OwnershipCost, recorder: Recorder) -> None:
+    recorder.note("ownership_cost_per_gpu_hour", float(cost.cost_per_gpu_hour))
+    recorder.note("ownership_cost_per_used_gpu_hour", float(cost.cost_per_used_gpu_hour))
+
+
+def _compare(
+    fleet: _Fleet, cost: OwnershipCost, rented: Rental, recorder: Recorder
+) -> RentComparison:
+    host = rented.host_hour
+    price = rented.gpu_hour.value + (Decimal(0) if host is None else host.value)
+    used_hours = fleet.hours * fleet.question.utilization_fraction
+    rent_per_year = float(price) * used_hours
+    fraction = float(
+        break_even_utilization_fraction(
+            ownership_cost_per_gpu_hour=float(cost.cost_per_gpu_hour),
+            rental_price_per_gpu_hour=float(price),
+        )
+    )
+    months = float(
+        break_even_month(
+            purchase_price=float(cost.capex_amount),
+            running_cost_per_month=float(cost.opex_amount_per_year) / MONTHS_PER_YEAR,
+            rental_cost_per_month=rent_per_year / MONTHS_PER_YEAR,
+        )
+    )
+    reached = months if isfinite(months) and months <= fleet.owned.useful_life_months else None
+    recorder.note("break_even_utilization_fraction", fraction)
+    recorder.note("break_even_months", reached)
+    return RentComparison(
+        price_per_gpu_hour=printed(price),
+        price_source=rented.gpu_hour.source,
+        price_verified=rented.gpu_hour.verified and (host is None or host.verified),
+        amount_per_year=money(rent_per_year),
+        break_even_utilization_fraction=fraction,
+        break_even_months=reached,
+    )

@@ -1,0 +1,149 @@
+"""Owning a fleet, by hand.
+
+One GPU at 40,000, 10 % left after 4 years, 10 % interest; support 5 % a year; a node of 8 GPUs and
+13.84 kW (1.73 each) at 80 % load and 0.08 a kWh; nothing else.
+
+    annuity     i (1+i)^4 / ((1+i)^4 - 1) = 0.1 x 1.4641 / 0.4641 = 0.3154708
+                40,000 x 0.3154708 - 4,000 x (0.3154708 - 0.1)   = 11,756.95 a year
+    support     40,000 x 0.05 = 2,000.00; a month 166.666667, twelve of them 2,000.00
+    power       1.73 x 0.8 x 8760 = 12,123.84 kWh x 0.08 = 969.91
+    together    14,726.86 a year; / 8760 = 1.681148 an hour; / 0.7 = 2.40164 a used hour
+    straight    36,000 / 4 = 9,000; (9,000 + 2,969.91) / 8760 = 1.366428 an hour
+"""
+
+from decimal import Decimal
+
+import pytest
+
+from service.core.planners.fleet_ownership import OwnershipQuestion, estimate_ownership
+from tests.core.planners.money_catalog import SNAPSHOT
+
+METHOD = {
+    "kind": "own",
+    "purchase_price_per_gpu": "40000",
+    "network_price_per_gpu": "0",
+    "useful_life_years": 4,
+    "residual_fraction": 0.1,
+    "power_price_per_kwh": "0.08",
+    "power_usage_effectiveness": 1,
+    "node_power_kw": 13.84,
+    "power_load_fraction": 0.8,
+    "colocation_price_per_kw_month": "0",
+    "staff_price_per_gpu_month": "0",
+    "support_fraction_per_year": 0.05,
+}
+RENT = {"kind": "rent", "price_per_gpu_hour": "2.40"}
+
+
+def ask(**changed):
+    fields = {
+        "gpu": "h100-sxm5-80gb",
+        "gpu_count": 1,
+        "method": METHOD,
+        "utilization_fraction": 0.7,
+        "rent": RENT,
+        "assumption_overrides": {"discount_rate_per_year_fraction": 0.1},
+    }
+    return estimate_ownership(OwnershipQuestion.model_validate(fields | changed), SNAPSHOT)
+
+
+def test_a_gpu_costs_what_the_hand_says():
+    cost = ask().ownership
+    assert cost.capex_amount == Decimal("40000.00")
+    assert cost.residual_amount == Decimal("4000.00")
+    assert cost.annuity_per_year == Decimal("11756.95")
+    assert {part.name: part.amount for part in cost.opex_per_year} == {
+        "power": Decimal("969.91"),
+        "facility": Decimal("0.00"),
+        "staff": Decimal("0.00"),
+        "support": Decimal("2000.00"),
+    }
+    assert cost.opex_amount_per_year == Decimal("2969.91")
+    assert cost.equivalent_annual_cost == Decimal("14726.86")
+    assert float(cost.cost_per_gpu_hour) == pytest.approx(1.681148, abs=2e-6)
+    assert float(cost.cost_per_used_gpu_hour) == pytest.approx(2.40164, abs=2e-5)
+    assert cost.depreciation_per_year == Decimal("9000.00")
+    assert float(cost.accrual_cost_per_gpu_hour) == pytest.approx(1.366428, abs=2e-6)
+
+
+def test_the_net_present_cost_is_that_of_the_payments():
+    """40,000 today, 2,969.91 after each of 4 years, 4,000 back after the last."""
+    by_hand = 40000 + sum(2969.91 / 1.1**year for year in (1, 2, 3, 4)) - 4000 / 1.1**4
+    assert float(ask().ownership.net_present_cost) == pytest.approx(by_hand, abs=0.01)
+    assert ask().ownership.total_cost == Decimal("47879.64")  # 36,000 + 4 x 2,969.91
+
+
+def test_rent_breaks_even_where_the_hand_says():
+    """1.681148 / 2.40 = 70.05 %; a month of rent at 70 % of 730 h is 1,226.40.
+
+    Running costs 247.4925 a month, so 40,000 / (1,226.40 - 247.4925) = 40.86 months.
+    """
+    rent = ask().rent
+    assert rent.break_even_utilization_fraction == pytest.approx(0.700478, abs=1e-5)
+    assert rent.break_even_months == pytest.approx(40000 / (1226.40 - 247.4925), abs=1e-3)
+    assert rent.amount_per_year == Decimal("14716.80")  # 8,760 x 0.7 x 2.40
+
+
+def test_rent_that_never_costs_more_has_no_break_even_month():
+    assert ask(rent={**RENT, "price_per_gpu_hour": "0.30"}).rent.break_even_months is None
+    late = ask(rent={**RENT, "price_per_gpu_hour": "1.50"}).rent
+    assert late.break_even_months is None  # 40,000 / (766.5 - 247.49) = 77 months, beyond 48
+
+
+def test_everything_else_that_is_bought_or_paid_is_named():
+    """Purchase 40,000 + 1,500 + 800 = 42,300; 3 %, 1 % and 0.5 % of it: 1,269, 423, 211.50."""
+    cost = ask(
+        storage_price_per_gpu="1500",
+        installation_price_per_gpu="800",
+        spare_fraction_per_year=0.03,
+        insurance_fraction_per_year=0.01,
+        property_tax_fraction_per_year=0.005,
+    ).ownership
+    assert {part.name: part.amount for part in cost.capex} == {
+        "gpu_and_server": Decimal("40000.00"),
+        "storage": Decimal("1500.00"),
+        "installation": Decimal("800.00"),
+    }
+    yearly = {part.name: part.amount for part in cost.opex_per_year}
+    assert yearly["spares"] == Decimal("1269.00")
+    assert yearly["insurance"] == Decimal("423.00")
+    assert yearly["property_tax"] == Decimal("211.50")
+    assert cost.residual_amount == Decimal("4000.00")  # of the GPUs and their servers alone
+
+
+def test_a_fleet_is_so_many_gpus():
+    one, many = ask().ownership, ask(gpu_count=64).ownership
+    assert many.capex_amount == 64 * one.capex_amount
+    assert many.energy_kwh_per_year == pytest.approx(64 * 12123.84)
+
+
+def test_energy_has_the_carbon_of_its_electricity():
+    """12,123.84 kWh x 370 g = 4,485.82 kg."""
+    assert ask(carbon_g_per_kwh=370).ownership.carbon_kg_per_year == pytest.approx(4485.8208)
+    assert ask().ownership.carbon_kg_per_year is None
+
+
+def test_a_server_of_ten_kilowatts_pays_for_energy_what_was_published():
+    """10 kW at PUE 1.3 and 0.08 a kWh: 10 x 1.3 x 8760 x 0.08 = 9,110.40 a year."""
+    method = METHOD | {
+        "node_power_kw": 10,
+        "power_load_fraction": 1.0,
+        "power_usage_effectiveness": 1.3,
+    }
+    cost = ask(method=method, gpu_count=8).ownership
+    assert next(p.amount for p in cost.opex_per_year if p.name == "power") == Decimal("9110.40")
+
+
+def test_without_a_price_the_answer_says_which_is_missing():
+    answer = ask(currency="EUR", method={"kind": "own"}, rent={"kind": "rent"})
+    assert not answer.feasible
+    assert answer.ownership is None
+    assert answer.rent is None
+    assert [each.code for each in answer.infeasibilities] == ["no_price", "no_price"]
+    assert "purchase_price_per_gpu" in answer.infeasibilities[0].nearest_fix
+
+
+def test_the_rent_that_is_compared_is_the_cheapest_listed_one_by_default():
+    answer = ask(rent={"kind": "rent"})
+    assert answer.feasible
+    assert answer.rent.price_source
