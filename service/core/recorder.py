@@ -12,6 +12,7 @@ from service.core.registry import definition_named, definition_of
 from service.core.snapshot import CatalogSnapshot
 
 GIVEN = "given in the request"
+OVERRIDE_FACTOR = 1000.0
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,13 @@ class Recorder:
                 f"catalog release {self.snapshot.release.version} has no assumption {unknown[0]!r}",
                 pointer=f"{self.override_pointer}/{unknown[0]}",
             )
+        for name, value in self.overrides.items():
+            lowest, highest = override_bounds(self.snapshot.assumptions[name])
+            if not lowest <= value <= highest:
+                raise InvalidScenario(
+                    f"{name} must lie between {lowest:g} and {highest:g}",
+                    pointer=f"{self.override_pointer}/{name}",
+                )
 
     def within(self, scope: str) -> "Recorder":
         """The same recorder, writing under another scope such as "run:pretrain"."""
@@ -171,6 +179,18 @@ class Recorder:
         """Every assumption that was used, once each, by name and where it was given."""
         notes = self._notes.assumptions.values()
         return tuple(sorted(notes, key=lambda used: (used.name, used.override_at)))
+
+
+def override_bounds(assumption: Assumption) -> tuple[float, float]:
+    """Smallest and largest override of an assumption: a factor of 1,000 outside its range.
+
+    What cannot be negative or zero in the catalog cannot be so in a request: a negative overhead
+    would make room in memory, and a rate of zero would divide by it.
+    """
+    low, high = assumption.low, assumption.high
+    lowest = low / OVERRIDE_FACTOR if low >= 0 else low * OVERRIDE_FACTOR
+    highest = high * OVERRIDE_FACTOR if high > 0 else OVERRIDE_FACTOR
+    return lowest, highest
 
 
 def _plain(item: Any) -> Any:

@@ -212,7 +212,7 @@ def test_a_layout_without_an_architecture_cannot_be_checked():
 
 def test_an_assumption_overridden_by_zero_is_refused_where_it_stands():
     name = "bf16_peak_fraction.h100-sxm5-80gb.bf16.vendor_tuned"
-    with pytest.raises(InvalidScenario, match="above zero") as refused:
+    with pytest.raises(InvalidScenario, match="must lie between") as refused:
         answer(overrides={name: 0.0}, layout=given(tensor_parallel=8))
     assert refused.value.pointer == f"/scenario/assumption_overrides/{name}"
 
