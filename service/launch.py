@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import ipaddress
+import os
 import shlex
 import signal
 import socket
@@ -17,7 +18,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
 
 from service.catalog.findings import InvalidCatalog
 from service.catalog.publish import publish_folder
@@ -79,9 +79,8 @@ def serve(options: ServeOptions, settings: Settings) -> None:
         DatabaseError: the database cannot be started, reached or migrated.
         LaunchError: the port is taken, the catalog is wrong, or a part ended by itself.
     """
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt)
-    with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
+    stop = _Stop()
+    with contextlib.ExitStack() as stack:
         port = _usable_port(options.host, options.port)
         databases = stack.enter_context(_databases(options.data_folder, settings))
         migrate(databases.owner_url, databases.service_url)
@@ -90,16 +89,50 @@ def serve(options: ServeOptions, settings: Settings) -> None:
         access_mode = settings.access_mode or _default_access_mode(options.host, databases)
         environment = worker_environment(databases.service_url, metrics_folder, access_mode)
         workers = stack.enter_context(_workers(options, port, environment))
-        _wait_until_ready(options.host, port, workers)
-        _greet(_address(options.host, port), access_mode)
-        _wait_while_well(workers, databases.embedded)
+        _wait_until_ready(options.host, port, workers, stop)
+        if not stop.requested:
+            _greet(_address(options.host, port), access_mode)
+        _wait_while_well(workers, databases.embedded, stop)
 
 
-def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-    """Unwind what was started, once: a second signal must not cut the unwinding short."""
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, signal.SIG_IGN)
-    raise KeyboardInterrupt
+class _Stop:
+    """Whether a signal asked to stop. It is looked at between steps and while waiting.
+
+    An exception raised by a signal's handler would be lost where Python runs the handler inside a
+    callback that may not raise, and the service would serve on.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._request)
+
+    def _request(self, _number: int, _frame: FrameType | None) -> None:
+        self.requested = True
+
+
+class _Workers:
+    """The processes that serve: one that leads, in a process group with those it starts."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self.are_ready = False
+
+    @property
+    def exit_code(self) -> int | None:
+        """Exit code of the process that leads; none while it runs."""
+        return self._process.poll()
+
+    def end(self) -> None:
+        """Let requests end where any can be under way, then leave no process of the group."""
+        if self.are_ready:
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(2 * DRAIN_LIMIT_S)
+        # A worker that is still starting heeds no request to end, and has nothing to lose.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
 
 
 def _usable_port(host: str, port: int) -> int:
@@ -164,9 +197,7 @@ def _publish_catalog(url: str) -> None:
 
 
 @contextlib.contextmanager
-def _workers(
-    options: ServeOptions, port: int, environment: dict[str, str]
-) -> Iterator[subprocess.Popen[bytes]]:
+def _workers(options: ServeOptions, port: int, environment: dict[str, str]) -> Iterator[_Workers]:
     arguments = {
         "interface": "asgi",
         "host": options.host,
@@ -183,35 +214,31 @@ def _workers(
         start_new_session=True,  # Ctrl-C in the terminal reaches this process, which passes it on
         preexec_fn=end_with_parent(signal.SIGTERM),  # noqa: PLW1509  it calls only into the kernel
     )
+    workers = _Workers(process)
     try:
-        yield process
+        yield workers
     finally:
-        process.terminate()
-        try:
-            process.wait(2 * DRAIN_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        workers.end()
 
 
 def _address(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _wait_until_ready(host: str, port: int, workers: subprocess.Popen[bytes]) -> None:
+def _wait_until_ready(host: str, port: int, workers: _Workers, stop: _Stop) -> None:
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  not bound here
     deadline = time.monotonic() + START_LIMIT_S
-    while time.monotonic() < deadline:
-        if workers.poll() is not None:
-            raise LaunchError(f"the workers did not start (exit code {workers.returncode}).")
+    while not stop.requested and not workers.are_ready:
+        if workers.exit_code is not None:
+            raise LaunchError(f"the workers did not start (exit code {workers.exit_code}).")
+        if time.monotonic() > deadline:
+            raise LaunchError(f"the workers were not ready in {START_LIMIT_S:.0f} s.")
         with contextlib.suppress(OSError, http.client.HTTPException):
             connection = http.client.HTTPConnection(reachable, port, timeout=5)
             with contextlib.closing(connection):
                 connection.request("GET", "/health/ready", headers={"Host": "localhost"})
-                if connection.getresponse().status == http.HTTPStatus.OK:
-                    return
+                workers.are_ready = connection.getresponse().status == http.HTTPStatus.OK
         time.sleep(POLL_INTERVAL_S)
-    raise LaunchError(f"the workers were not ready in {START_LIMIT_S:.0f} s.")
 
 
 def _greet(address: str, access_mode: AccessMode) -> None:
@@ -226,12 +253,10 @@ def _greet(address: str, access_mode: AccessMode) -> None:
     )
 
 
-def _wait_while_well(
-    workers: subprocess.Popen[bytes], embedded: EmbeddedPostgres | None
-) -> NoReturn:
-    while True:
-        if workers.poll() is not None:
-            raise LaunchError(f"the workers ended by themselves (exit code {workers.returncode}).")
+def _wait_while_well(workers: _Workers, embedded: EmbeddedPostgres | None, stop: _Stop) -> None:
+    while not stop.requested:
+        if workers.exit_code is not None:
+            raise LaunchError(f"the workers ended by themselves (exit code {workers.exit_code}).")
         if embedded is not None and embedded.has_ended:
             raise LaunchError("the database ended by itself; its log is in the data folder.")
         time.sleep(POLL_INTERVAL_S)

@@ -53,9 +53,9 @@ class Serving:
 
 
 @contextlib.contextmanager
-def serving(folder, *arguments, **environment):
-    log = folder / "serve.log"
-    with log.open("wb") as output:
+def started(folder, *arguments, **environment):
+    """A `gpuplan serve` that may still be starting."""
+    with (folder / "serve.log").open("wb") as output:
         process = subprocess.Popen(
             [GPUPLAN, "serve", "--port", "0", "--workers", "1", *arguments],
             env={**os.environ, **OWN_DATABASE, **environment},
@@ -63,11 +63,17 @@ def serving(folder, *arguments, **environment):
             stderr=subprocess.STDOUT,
         )
     try:
-        yield Serving(process, log)
+        yield process
     finally:
         if process.poll() is None:
             process.terminate()
             process.wait(STOP_LIMIT_S)
+
+
+@contextlib.contextmanager
+def serving(folder, *arguments, **environment):
+    with started(folder, *arguments, **environment) as process:
+        yield Serving(process, folder / "serve.log")
 
 
 def run(*arguments, **environment):
@@ -143,6 +149,27 @@ def test_a_request_in_flight_is_answered_before_the_end_and_its_plan_survives(op
         assert running.process.wait(STOP_LIMIT_S) == 0
     with serving(open_folder, "--data", str(data)) as running:
         assert httpx.get(running.url + answer.headers["Location"]).content == created
+
+
+@pytest.mark.parametrize(
+    "moment", ["catalog release", ""], ids=["workers start", "database starts"]
+)
+def test_a_signal_during_the_start_ends_it_soon(open_folder, moment):
+    data = open_folder / "data"
+    log = open_folder / "serve.log"
+    with started(open_folder, "--data", str(data)) as process:
+        deadline = time.monotonic() + START_LIMIT_S
+        while not (data.exists() and moment in log.read_text()):
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        begin = time.monotonic()
+        process.terminate()
+        assert process.wait(STOP_LIMIT_S) == 0
+        # The time for requests to end is 30 s: none is under way, so it is not spent.
+        assert time.monotonic() - begin < 25
+        assert "serving on" not in log.read_text()
+        wait_until_nothing_runs(data)
 
 
 def test_nothing_is_left_when_the_launcher_is_killed(open_folder):
