@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -13,6 +14,11 @@ from service.api.access import authorize
 from service.api.problems import FieldProblem, ProblemError, ProblemKind
 
 JSON_MEDIA_TYPE = "application/json"
+# RFC 9110, 8.3.1: parameters are tokens or quoted text. Litestar drops those that it cannot read.
+WORD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+PARAMETER = rf'[ \t]*;[ \t]*(?:{WORD}=(?:{WORD}|"[ !#-\[\]-~]*"))?'
+CONTENT_TYPE = re.compile(rf"{JSON_MEDIA_TYPE}(?:{PARAMETER})*[ \t]*", re.IGNORECASE)
+CHARSET = re.compile(r';[ \t]*charset="?([^";]*?)"?[ \t]*(?=;|$)', re.IGNORECASE)
 
 
 def _is_text(schema: Mapping[str, Any]) -> bool:
@@ -47,10 +53,11 @@ def _check_query(request: Request[Any, Any, Any], known: Mapping[str, Mapping[st
 
 
 async def _check_body(request: Request[Any, Any, Any]) -> None:
-    media_type, parameters = request.content_type
-    charset = parameters.get("charset", "utf-8").lower()
+    content_types = request.headers.getall("content-type", [])
+    is_json = len(content_types) == 1 and CONTENT_TYPE.fullmatch(content_types[0])
+    charsets = {name.lower() for each in content_types for name in CHARSET.findall(each)}
     encoding = request.headers.get("content-encoding", "identity").lower()
-    if media_type != JSON_MEDIA_TYPE or charset != "utf-8" or encoding != "identity":
+    if not is_json or charsets - {"utf-8"} or encoding != "identity":
         raise ProblemError(
             ProblemKind.UNSUPPORTED_MEDIA_TYPE,
             f"Send {JSON_MEDIA_TYPE} in UTF-8 without content encoding.",

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from service.core.units import (
     BITS_PER_BYTE,
@@ -44,6 +44,12 @@ ComputePrecision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "fp6", "fp4", 
 """Input type of the matrix unit whose dense peak counts."""
 
 
+def _is_no_wildcard(key: str) -> str:
+    if key == "any":
+        raise ValueError('may not be "any", by which procurement rules mean every GPU')
+    return key
+
+
 class PeakRates(Value):
     """Dense peak rates of the matrix unit in TFLOPS; null where the chip has no such mode.
 
@@ -71,8 +77,11 @@ class PeakRates(Value):
 class Gpu(Value):
     """One accelerator as sold: part, form factor and memory together."""
 
-    key: Key = "inline"
-    """Stable key; "inline" when the GPU is described in a request."""
+    key: Annotated[
+        Key, AfterValidator(_is_no_wildcard), Field(json_schema_extra={"not": {"const": "any"}})
+    ] = "inline"
+    """Stable key; "inline" when the GPU is described in a request. Never "any", by which
+    procurement rules mean every GPU."""
     name: Text
     """Trade name."""
     vendor: Text = "unknown"

@@ -5,7 +5,7 @@ Every bound that is enforced is also published, because the JSON Schema is made 
 """
 
 import re
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Annotated, Any
 
@@ -84,14 +84,19 @@ def _price_or_zero(value: Any) -> Decimal:
 
 
 def _iso_date(value: Any) -> Any:
-    if isinstance(value, (str, date)):
+    """Take a day alone: pydantic would also read a time, and digits as seconds since 1970."""
+    is_day = isinstance(value, date) and not isinstance(value, datetime)
+    if is_day or (isinstance(value, str) and _DATE.fullmatch(value)):
         return value
     raise ValueError('must be an ISO date in a string, such as "2026-11-29"')
 
 
 NO_NUL = r"^[^\x00]*$"
 KEY_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,99}$"
+DATE_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 MONTH_PATTERN = r"^20[0-9]{2}-(0[1-9]|1[0-2])$"
+LAST_MONTH = "2099-12"
+"""Last month that MONTH_PATTERN takes."""
 AMOUNT_PATTERN = r"^-?[0-9]{1,12}(\.[0-9]{1,6})?$"
 PRICE_PATTERN = (
     r"^([1-9][0-9]{0,11}(\.[0-9]{1,6})?|0\.([1-9][0-9]{0,5}|0[1-9][0-9]{0,4}|00[1-9][0-9]{0,3}"
@@ -100,8 +105,8 @@ PRICE_PATTERN = (
 """Above zero, at most 12 digits before and 6 after the point: unknown is not zero."""
 PRICE_OR_ZERO_PATTERN = r"^[0-9]{1,12}(\.[0-9]{1,6})?$"
 
-_AMOUNT, _PRICE, _PRICE_OR_ZERO = map(
-    re.compile, (AMOUNT_PATTERN, PRICE_PATTERN, PRICE_OR_ZERO_PATTERN)
+_AMOUNT, _PRICE, _PRICE_OR_ZERO, _DATE = map(
+    re.compile, (AMOUNT_PATTERN, PRICE_PATTERN, PRICE_OR_ZERO_PATTERN, DATE_PATTERN)
 )
 _AMOUNT_BOUND = Decimal(10) ** 12
 _AMOUNT_DECIMALS = 6

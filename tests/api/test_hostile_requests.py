@@ -127,6 +127,18 @@ def test_counts_beyond_exact_doubles_are_refused_and_never_rounded(refused, lite
         (f"{RUN}/run_multiplier", 0, "greater than 0"),
         (f"{RUN}/start_date", 0, "ISO date"),
         (f"{RUN}/start_date", "2027-02-30", "date"),
+        (f"{RUN}/start_date", "1798761600", "ISO date"),  # 2027-01-01 in seconds since 1970
+        (f"{RUN}/start_date", "1798761600000", "ISO date"),
+        (f"{RUN}/start_date", "2027-01-01T00:00:00Z", "ISO date"),
+        (f"{RUN}/start_date", "2027-01-01T00:00:00", "ISO date"),
+        (f"{RUN}/start_date", "2027-01-01 ", "ISO date"),
+        (f"{RUN}/start_date", "2027-01-01\n", "ISO date"),
+        (f"{RUN}/start_date", "20270101", "ISO date"),
+        (f"{RUN}/start_date", "٢٠٢٧-01-01", "ISO date"),
+        ("/as_of_date", "1798761600", "ISO date"),
+        ("/as_of_date", "2027-01-01T00:00:00Z", "ISO date"),
+        ("/scenario/horizon", {"start_month": "2099-12", "month_count": 2}, "beyond 2099-12"),
+        ("/scenario/horizon", {"start_month": "2090-02", "month_count": 120}, "beyond 2099-12"),
         (f"{RUN}/start_date", "0001-01-01", "2000-01-01"),
         (f"{RUN}/state_recipe", "adam", "mixed_bf16_adam_bf16_gradients"),
         (f"{RUN}/layout", {"kind": "magic"}, "auto"),
@@ -294,13 +306,58 @@ def test_json_that_is_no_object_is_422(refused, body):
         {"Content-Type": "application/jsonx"},
         {"Content-Type": ""},
         {"Content-Type": "application/json; charset=latin-1"},
+        {"Content-Type": "application/json; charset=\xff"},
+        {"Content-Type": "application/json; charset="},
+        {"Content-Type": "application/json; charset"},
+        {"Content-Type": 'application/json; charset="'},
+        {"Content-Type": "application/json; charset=utf-8; charset=latin-1"},
+        {"Content-Type": "application/json; a=b; CharSet = latin-1"},
+        {"Content-Type": "application/json, text/plain"},
         {"Content-Encoding": "gzip"},
     ],
     ids=str,
 )
 def test_a_body_that_is_not_plain_json_is_415(refused, headers):
-    problem = refused(GOOD, 415, **headers)
+    raw_headers = {name: value.encode("latin-1") for name, value in headers.items()}
+    problem = refused(GOOD, 415, **raw_headers)
     assert problem["type"] == "/problems/unsupported-media-type"
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        "application/json; charset=utf-8",
+        'Application/JSON;charset="UTF-8"',
+        "application/json; version=1 ; charset=utf-8",
+        "application/json;",
+    ],
+)
+def test_json_in_utf_8_is_read_however_its_media_type_is_written(client, content_type):
+    body = json.dumps(changed("/name", "")).encode()
+    response = client.post("/v1/plans", content=body, headers={"Content-Type": content_type})
+    assert response.status_code == 422  # the body was read: its empty name is refused
+
+
+def test_the_last_month_that_there_is_may_end_a_horizon(client):
+    body = changed("/scenario/horizon", {"start_month": "2099-01", "month_count": 12})
+    body["scenario"]["training_runs"] = []
+    service = body["scenario"]["serving_services"][0]
+    service["first_month"] = service["last_month"] = "2099-12"
+    response = client.post("/v1/plans", json=body)
+    assert response.status_code == 201, response.text[:500]
+    assert response.json()["months"][-1]["month"] == "2099-12"
+
+
+def test_an_inline_gpu_may_not_take_the_key_by_which_rules_mean_every_gpu(refused):
+    gpu = {
+        "key": "any",
+        "name": "mine",
+        "memory_gb": 80,
+        "memory_bandwidth_gb_per_s": 3350,
+        "peak_tflops": {"bf16": 989},
+    }
+    problem = refused(changed(f"{RUN}/gpu", gpu), 422)
+    assert_error(problem, f"{RUN}/gpu/key", "every GPU")
 
 
 @pytest.mark.parametrize("key", ["x" * 256, "", "\xe4", "a\tb"])

@@ -15,6 +15,7 @@ from service.core.scenarios.procurement import ProcurementRule
 from service.core.scenarios.stacks import LossKind, SoftwareStack
 from service.core.scenarios.training_state import StateRecipeName
 from service.core.value import (
+    LAST_MONTH,
     Count,
     CountOrZero,
     Currency,
@@ -55,12 +56,18 @@ ArchitectureRef = TypeAliasType(
 
 
 class Horizon(Value):
-    """The months that a plan covers, with their real lengths."""
+    """The months that a plan covers, with their real lengths; the last is 2099-12 at most."""
 
     start_month: Month
     """First month."""
     month_count: Annotated[Count, Field(le=120)]
-    """Months in all."""
+    """Months in all; the last of them may be 2099-12 at most."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.last_month > LAST_MONTH:
+            raise ValueError(f"the last month would be {self.last_month}, beyond {LAST_MONTH}")
+        return self
 
     @property
     def last_month(self) -> str:
