@@ -22,7 +22,7 @@ class CsvRows:
     ending: tuple[str, ...] = ()
     """Texts that end every row."""
     formula_start: str = "(?!)"
-    """Pattern of text that gets a leading apostrophe; it begins with no letter."""
+    """Pattern of text that gets a leading apostrophe; it begins with no letter of ASCII."""
     separator: str = ","
     decimal_point: str = "."
 
@@ -85,7 +85,7 @@ def _cell(column: Any, rows: CsvRows, pattern: int) -> str:
         return f"CAST({name} AS text)"
     if isinstance(kind, Text):
         # No pattern matches a letter, and to look at one is much quicker than to match.
-        guarded = f"ascii({name}) NOT BETWEEN 65 AND 65000 AND {name} ~ ${pattern}"
+        guarded = f"ascii({name}) NOT BETWEEN 65 AND 122 AND {name} ~ ${pattern}"
         return f"CASE WHEN {guarded} THEN '''' || {name} ELSE NULLIF({name}, '') END"
     return f"{name}"
 

@@ -29,7 +29,12 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 DOUBLE_DIGITS = 15
 """Decimal digits that every double keeps: more would show the artefacts of binary fractions."""
 
-FORMULA_START = "^'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]"
+_UNSEEN = (
+    "\x01-\x20\x7f-\xa0\xad\u061c\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000"
+    "\ufe00-\ufe0f\ufeff"
+)
+"""Spaces, control characters and others without width: spreadsheets trim some before reading."""
+FORMULA_START = f"^'*[{_UNSEEN}]*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]"
 """Pattern of text that must not stand as it is; PostgreSQL reads it as Python does."""
 _FORMULA_START = re.compile(FORMULA_START)
 

@@ -28,6 +28,10 @@ SELF = (Column("cell", lambda row: row),)
 # Characters that a spreadsheet takes for the start of a formula, and their full-width forms.
 FORMULA_STARTS = ["=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠"]  # noqa: RUF001
 
+# Space, no-break space, ideographic space, line separator, byte-order mark, soft hyphen, zero-width
+# space, joiner, right-to-left override, vertical tab.
+UNSEEN = [" ", "\xa0", "\u3000", "\u2028", "\ufeff", "\xad", "\u200b", "\u200d", "\u202e", "\v"]
+
 
 def read(content):
     """Rows as Python's own reader sees them: RFC 4180 with its defaults."""
@@ -84,6 +88,14 @@ def test_text_that_starts_like_a_formula_gets_an_apostrophe(start):
     assert guard(f"{start}1+1") == f"'{start}1+1"
 
 
+@pytest.mark.parametrize("unseen", UNSEEN)
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "＝"])  # noqa: RUF001
+def test_a_formula_behind_what_is_not_seen_gets_an_apostrophe(unseen, start):
+    """Spreadsheets trim spaces and marks from a cell before they read it."""
+    for text in (f"{unseen}{start}1+1", f"{unseen} {unseen}{start}1+1", f"'{unseen}{start}1+1"):
+        assert guard(text) == f"'{text}"
+
+
 @pytest.mark.parametrize(
     ("number", "text"), [(-0.02, "-0.02"), (Decimal("-1250.00"), "-1250.00"), (-3, "-3")]
 )
@@ -91,16 +103,16 @@ def test_a_negative_number_stays_a_number(number, text):
     assert read(csv_bytes(SELF, [number])) == [["cell"], [text]]
 
 
-@pytest.mark.parametrize("text", ["1+1", "a=b", "'quoted'", "", "–5", "№ 1"])
+@pytest.mark.parametrize("text", ["1+1", "a=b", "'quoted'", "", "–5", "№ 1", " 1+1", "\ufeff1"])
 def test_harmless_text_stays_as_it_is(text):
     assert guard(text) == text
 
 
-@given(st.text() | st.text("'=+-@\t\r\n＝x", max_size=6))  # noqa: RUF001
+@given(st.text() | st.text("'=+-@\t\r\n＝x \ufeff\u200b", max_size=6))  # noqa: RUF001
 def test_guarding_can_be_taken_back_and_leaves_no_formula(text):
     guarded = guard(text)
     assert unguarded(guarded) == text
-    assert not guarded.startswith(tuple(FORMULA_STARTS))
+    assert not guarded.lstrip("".join(UNSEEN)).startswith(tuple(FORMULA_STARTS))
 
 
 HOSTILE_NAMES = [

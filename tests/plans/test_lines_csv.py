@@ -18,10 +18,12 @@ HOSTILE = (
     line(1, workload="=cmd|' /C calc'!A0", provider="@SUM(1)", region="'=1", site="'"),
     line(2, workload='a "quote", a comma; and\na line\r\nand another\rend', price_source=""),
     line(3, workload="\uff1d1+1", unit_price=Decimal("-0.000001"), quantity=Decimal("12.5")),
-    line(4, gpu_count=None, price_as_of_date=date(2026, 9, 18), price_verified=False),
-    line(5, amount=Decimal("-12.50"), cash_amount=Decimal(0), workload="Ünïcode €"),
+    line(4, workload=" =1+1", provider="\ufeff=1+1", region="\u200b@SUM(1)", site="\u3000-1"),
+    line(5, workload="\u202e\xa0+1", provider="'\xad=1", region=" plain", site="\u4e2d"),
+    line(6, gpu_count=None, price_as_of_date=date(2026, 9, 18), price_verified=False),
+    line(7, amount=Decimal("-12.50"), cash_amount=Decimal(0), workload="Ünïcode €"),
     line(
-        6, workload="\\.", charge_period_end=datetime(2027, 1, 18, 15, 54, 17, 246816, tzinfo=UTC)
+        8, workload="\\.", charge_period_end=datetime(2027, 1, 18, 15, 54, 17, 246816, tzinfo=UTC)
     ),
 )
 FORMS = [CsvForm(), CsvForm(decimal_comma=True)]
