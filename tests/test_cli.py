@@ -163,11 +163,10 @@ def test_a_signal_during_the_start_ends_it_soon(open_folder, moment):
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        begin = time.monotonic()
         process.terminate()
         assert process.wait(STOP_LIMIT_S) == 0
-        # The time for requests to end is 30 s: none is under way, so it is not spent.
-        assert time.monotonic() - begin < 25
+        # No request is under way, so the time for requests to end is not spent.
+        assert "refused to gracefully stop" not in log.read_text()
         assert "serving on" not in log.read_text()
         wait_until_nothing_runs(data)
 
