@@ -77,9 +77,7 @@ class PeakRates(Value):
 class Gpu(Value):
     """One accelerator as sold: part, form factor and memory together."""
 
-    key: Annotated[
-        Key, AfterValidator(_is_no_wildcard), Field(json_schema_extra={"not": {"const": "any"}})
-    ] = "inline"
+    key: Annotated[Key, AfterValidator(_is_no_wildcard)] = "inline"
     """Stable key; "inline" when the GPU is described in a request. Never "any", by which
     procurement rules mean every GPU."""
     name: Text
