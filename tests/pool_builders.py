@@ -112,6 +112,7 @@ def pools(
     multiple=8,
     into=None,
     speed=None,
+    owned=False,
 ):
     """Pools of runs and services over a horizon; every instance has `multiple` GPUs."""
     scenario = Scenario.model_validate(
@@ -130,6 +131,7 @@ def pools(
         recorder=into or recorder(),
         gpu_multiple=lambda _pool, _gpu: multiple,
         site_of=lambda _pool, _gpu: None,
+        is_owned=lambda _pool, _gpu: owned,
     )
 
 

@@ -199,7 +199,9 @@ class TrainingRunEstimate(Value):
     checkpoint_bytes: float | None
     """Size of one full checkpoint."""
     amount: Amount | None
-    """Cost of the run; null in an infeasible plan."""
+    """Cost of the run over the horizon: its own lines, and its part of those in nobody's name
+    (`workload` null), split by the GPUs that each workload holds at its peak. The amounts of all
+    runs and services are together `totals.amount`; null in an infeasible plan."""
 
 
 class ServingServiceEstimate(Value):
@@ -230,7 +232,9 @@ class ServingServiceEstimate(Value):
     tpot_mean_s: Range | None
     """Mean time per output token."""
     amount: Amount | None
-    """Cost over the horizon; null in an infeasible plan."""
+    """Cost of the service over the horizon: its own lines, and its part of those in nobody's name
+    (`workload` null), split by the GPUs that each workload holds at its peak. The amounts of all
+    runs and services are together `totals.amount`; null in an infeasible plan."""
     cost_per_million_tokens: Amount | None
     """Cost over all tokens, prompt and answer together."""
     cost_per_million_output_tokens: Amount | None
@@ -251,7 +255,7 @@ class PoolSize(Value):
     node_count: int
     """Whole instances or nodes."""
     allocated_gpu_hours: float
-    """GPU-hours that are paid for."""
+    """GPU-hours that are paid for; of owned GPUs all hours of the horizon."""
     used_gpu_hours: float
     """GPU-hours that workloads need."""
     idle_gpu_hours: float
@@ -327,9 +331,9 @@ class PlanMonth(Value):
     hours: int
     """Its length."""
     training_gpu_count: int
-    """Most GPUs that training holds in it."""
+    """Most GPUs that training holds in it, in an owned pool of its own all of them."""
     serving_gpu_count: int
-    """Most GPUs that serving holds in it."""
+    """Most GPUs that serving holds in it, in an owned pool of its own all of them."""
     gpu_hours: float
     """GPU-hours that are paid for."""
     amount: Amount
@@ -350,9 +354,9 @@ class PlanTotals(Value):
     currency: Currency
     """Currency of all amounts."""
     training_amount: Amount
-    """Part of `amount` that training causes."""
+    """Part of `amount` that training causes: the sum of its runs."""
     serving_amount: Amount
-    """Part of `amount` that serving causes."""
+    """Part of `amount` that serving causes: the sum of its services."""
 
 
 class FleetEstimate(Value):

@@ -1,11 +1,11 @@
 """Asks each advisory of an answer, in the order in which a reader should see them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 
 from service.core.advice import advisories
 from service.core.advice.advisories import RunFacts
-from service.core.advice.sides import monthly_amounts_by_side
+from service.core.advice.sides import Charge, monthly_amounts_by_side
 from service.core.architecture.model import ModelArchitecture
 from service.core.estimates import (
     Advisory,
@@ -30,13 +30,14 @@ def review(
     services: Sequence[ServingServiceEstimate],
     pools: Sequence[PoolSize],
     lines: Sequence[CostLine],
+    charged: Mapping[Charge, Decimal],
 ) -> tuple[Advisory, ...]:
     """Return everything that a reader should know beside the numbers."""
     found = (
         *_of_runs(scenario, recorder, runs),
         *_of_services(scenario, services),
         *_of_pools(recorder, pools),
-        _of_sides(scenario, lines),
+        _of_sides(scenario, charged),
         advisories.no_price_change_assumed(recorder),
         advisories.stale_price(lines, as_of_date=recorder.snapshot.as_of_date),
         advisories.unverified_facts(recorder, _entries(scenario, recorder.snapshot), lines),
@@ -83,9 +84,9 @@ def _of_pools(recorder: Recorder, pools: Sequence[PoolSize]) -> Iterator[Advisor
         yield advisories.serving_judged_by_utilization(pool, threshold=threshold)
 
 
-def _of_sides(scenario: Scenario, lines: Sequence[CostLine]) -> Advisory | None:
+def _of_sides(scenario: Scenario, charged: Mapping[Charge, Decimal]) -> Advisory | None:
     months = scenario.horizon.months
-    sides = monthly_amounts_by_side(lines)
+    sides = monthly_amounts_by_side(charged)
     training, serving = zip(*(sides.get(month, NOTHING) for month in months), strict=True)
     return advisories.serving_overtakes_training(months, training, serving)
 

@@ -1,62 +1,85 @@
-"""What training and serving each cost, month by month: where the one overtakes the other shows."""
+"""What each workload costs, month by month: where serving overtakes training shows."""
 
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
+from typing import NamedTuple
 
 from service.core.estimates import CostLine, WorkloadKind
 from service.core.pricing import amounts_by, split_by_largest_remainder, total
+from service.core.scenarios.procurement import PoolKind
 
 Sides = tuple[Decimal, Decimal]
 """Amounts of training and of serving."""
-_NOTHING: Mapping[WorkloadKind, Decimal] = {}
+HeldFor = Mapping[tuple[str, PoolKind, str], Mapping[tuple[WorkloadKind, str], float]]
+"""GPU-hours in nobody's name, by month, pool and GPU: the workloads for which they are held."""
 
 
-def amounts_by_side(lines: Iterable[CostLine]) -> Sides:
+class Charge(NamedTuple):
+    """One month of one workload."""
+
+    month: str
+    kind: WorkloadKind
+    workload: str
+
+
+def charges(lines: Iterable[CostLine], held_for: HeldFor) -> dict[Charge, Decimal]:
+    """Amounts that each workload causes in each month; together they are the sum of the lines.
+
+    A line of a workload is its own. A line in nobody's name is split over the workloads for which
+    its hours are held, category by category, to the cent by largest remainder:
+
+    - idle hours of a shared pool, while it is held for all: by side as the most GPUs stand that
+      training and serving hold at once, within a side as the most that each workload holds;
+    - idle hours of a shared pool that is held for serving alone: by service in the same way;
+    - hours of a pool that no workload of its own uses, because it is owned or stands between two
+      services: by the GPUs that each run needs, or each service holds at its peak.
+    """
+    sums = amounts_by(
+        lines,
+        lambda line: (
+            line.month,
+            line.workload_kind,
+            line.workload,
+            (line.pool, line.gpu),
+            line.category,
+        ),
+    )
+    parts: dict[Charge, list[Decimal]] = {}
+    for (month, kind, workload, pool, _), amount in sums.items():
+        if workload is not None:
+            parts.setdefault(Charge(month, kind, workload), []).append(amount)
+            continue
+        held = held_for[month, *pool]
+        shares = split_by_largest_remainder(
+            amount, [Decimal(repr(hours)) for hours in held.values()]
+        )
+        for (owner_kind, owner), share in zip(held, shares, strict=True):
+            parts.setdefault(Charge(month, owner_kind, owner), []).append(share)
+    return {charge: total(amounts) for charge, amounts in parts.items()}
+
+
+def amounts_by_workload(charged: Mapping[Charge, Decimal]) -> dict[str, Decimal]:
+    """Amount of each workload over all months."""
+    parts: dict[str, list[Decimal]] = {}
+    for charge, amount in charged.items():
+        parts.setdefault(charge.workload, []).append(amount)
+    return {workload: total(amounts) for workload, amounts in parts.items()}
+
+
+def amounts_by_side(charged: Mapping[Charge, Decimal]) -> Sides:
     """Amounts that training and serving cause; together they are the sum of the lines."""
-    months = monthly_amounts_by_side(lines).values()
+    months = monthly_amounts_by_side(charged).values()
     return total(training for training, _ in months), total(serving for _, serving in months)
 
 
-def monthly_amounts_by_side(lines: Iterable[CostLine]) -> dict[str, Sides]:
-    """Amounts of each month that training and serving cause; together they are the month's.
-
-    A line of a workload belongs to its kind. What a pool's workloads share is split, month by
-    month and category by category, in proportion to what each kind used there in GPU-hours (redo
-    included), to the cent by largest remainder. In a month without any use the pool's use over
-    all months decides; a pool that nothing ever used is serving's, which alone holds GPUs in case.
-    """
-    lines = tuple(lines)
-    used = _used_quantities(lines)
-    sums = amounts_by(
-        lines, lambda line: (line.month, line.pool, line.gpu, line.category, line.workload_kind)
-    )
+def monthly_amounts_by_side(charged: Mapping[Charge, Decimal]) -> dict[str, Sides]:
+    """Amounts of each month that training and serving cause; together they are the month's."""
     months: dict[str, Sides] = {}
-    for (month, *bill, kind), amount in sums.items():
-        kinds = used.get((month, *bill), _NOTHING)
-        if not any(kinds.values()):
-            kinds = used.get(tuple(bill), _NOTHING)
-        weights = [kinds.get("training", Decimal(0)), kinds.get("serving", Decimal(0))]
-        if kind != "shared" or not any(weights):
-            weights = [Decimal(kind == "training"), Decimal(kind != "training")]
-        training, serving = split_by_largest_remainder(amount, weights)
-        before = months.get(month, (Decimal(0), Decimal(0)))
-        months[month] = (total((before[0], training)), total((before[1], serving)))
+    for charge, amount in charged.items():
+        training, serving = months.get(charge.month, (Decimal(0), Decimal(0)))
+        if charge.kind == "training":
+            training += amount
+        else:
+            serving += amount
+        months[charge.month] = (total([training]), total([serving]))
     return months
-
-
-def _used_quantities(
-    lines: Iterable[CostLine],
-) -> Mapping[tuple[str, ...], Mapping[WorkloadKind, Decimal]]:
-    """Used quantities of each bill by kind of workload, for its month and for all months.
-
-    Within one bill quantities stand in the proportion of GPU-hours, whatever their unit.
-    """
-    used: dict[tuple[str, ...], dict[WorkloadKind, Decimal]] = {}
-    for line in lines:
-        if line.use in {"used", "redo"}:
-            bill = (line.pool, line.gpu, line.category)
-            for key in ((line.month, *bill), bill):
-                kinds = used.setdefault(key, {})
-                before = kinds.get(line.workload_kind, Decimal(0))
-                kinds[line.workload_kind] = before + line.quantity
-    return used

@@ -6,7 +6,7 @@ from datetime import date, timedelta
 from decimal import Decimal
 
 from service.core.advice.review import review
-from service.core.advice.sides import amounts_by_side
+from service.core.advice.sides import Charge, amounts_by_side, amounts_by_workload
 from service.core.estimates import (
     CostLine,
     FleetEstimate,
@@ -55,8 +55,8 @@ class Answer:
     infeasibilities: tuple[Infeasibility, ...] = ()
     lines: tuple[CostLine, ...] = ()
     """Priced lines; empty when anything is infeasible."""
-    amounts: Mapping[str | None, Decimal] = field(default_factory=dict)
-    """Sum of the lines of each workload."""
+    charges: Mapping[Charge, Decimal] = field(default_factory=dict)
+    """What each workload causes in each month; together they are the sum of the lines."""
 
     @property
     def feasible(self) -> bool:
@@ -77,6 +77,7 @@ def describe(answer: Answer) -> FleetEstimate:
         services=services,
         pools=pools,
         lines=answer.lines,
+        charged=answer.charges,
     )
     return FleetEstimate(
         feasible=answer.feasible,
@@ -102,8 +103,9 @@ def _pools(answer: Answer) -> Iterator[PoolSize]:
 
 
 def _runs(answer: Answer) -> Iterator[TrainingRunEstimate]:
+    amounts = amounts_by_workload(answer.charges)
     for schedule in answer.outcome.runs if answer.outcome else ():
-        yield _run(schedule, answer.amounts.get(schedule.need.run.name))
+        yield _run(schedule, amounts.get(schedule.need.run.name))
 
 
 def _run(schedule: RunSchedule, amount: Decimal | None) -> TrainingRunEstimate:
@@ -139,9 +141,9 @@ def _last_day(schedule: RunSchedule) -> date:
 
 
 def _services(answer: Answer) -> Iterator[ServingServiceEstimate]:
+    amounts = amounts_by_workload(answer.charges)
     for replicas in answer.outcome.services if answer.outcome else ():
-        name = replicas.capacity.service.name
-        yield _service(replicas, answer.amounts.get(name))
+        yield _service(replicas, amounts.get(replicas.capacity.service.name))
 
 
 def _service(replicas: ServiceReplicas, amount: Decimal | None) -> ServingServiceEstimate:
@@ -200,7 +202,7 @@ def _months(answer: Answer) -> Iterator[PlanMonth]:
 def _totals(answer: Answer) -> PlanTotals | None:
     if answer.outcome is None:
         return None
-    training, serving = amounts_by_side(answer.lines)
+    training, serving = amounts_by_side(answer.charges)
     pools = answer.outcome.pools
     totals = PlanTotals(
         peak_gpu_count=answer.outcome.peak_gpu_count,

@@ -1,7 +1,7 @@
 """What a fleet costs: one line for each month, pool, workload, category and use.
 
-Rented GPUs cost their hours. Owned ones cost the whole pool over the whole horizon; each month's
-bills are split over what used its GPU-hours, and over what did not.
+Rented GPUs cost their hours. Owned ones cost the whole pool; each month's bills are split over what
+its GPU-hours did, idle ones included, which draw less power.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,13 +11,7 @@ from functools import partial
 from itertools import count
 
 from service.core.estimates import CostCategory, CostLine, PoolSize
-from service.core.formulas.calendar import (
-    first_day,
-    hours_in_month,
-    midnight,
-    month_index,
-    month_of,
-)
+from service.core.formulas.calendar import hours_in_month, month_index
 from service.core.formulas.finance import (
     changed_price,
     effective_cost_per_gpu_hour,
@@ -57,7 +51,10 @@ define_quantity(
     "energy_kwh",
     unit="kWh",
     per="pool",
-    formula="sum over months of GPUs x node power / GPUs per node x load x PUE x hours",
+    formula=(
+        "sum over months and uses of GPU-hours x node power / GPUs per node x load x PUE; the load "
+        "of idle hours is idle_power_fraction"
+    ),
     sources=("ISO/IEC 30134-2:2016, Power usage effectiveness",),
 )
 
@@ -72,10 +69,13 @@ def price_fleet(
 ) -> tuple[CostLine, ...]:
     """Price the whole fleet, month by month and in the order in which its use is given.
 
+    An owned pool stands where its first use of the month does.
+
     Args:
-        hour_uses: GPU-hours that are held, by month, pool, workload and use.
+        hour_uses: GPU-hours that are held, by month, pool, workload and use; of an owned pool in
+            every month all its hours.
         procurement: How each pool's GPUs are paid for.
-        pools: Sizes of the pools: what is owned is owned for the whole horizon.
+        pools: Sizes of the pools.
         scenario: Horizon and currency.
         recorder: Assumptions.
 
@@ -88,7 +88,7 @@ def price_fleet(
     by_month: dict[str, list[HourUse]] = {}
     for hours in hour_uses:
         by_month.setdefault(hours.month, []).append(hours)
-    months = sorted({*scenario.horizon.months, *by_month})
+    months = scenario.horizon.months
     owned = {
         key: pool.gpu_count
         for pool in pools
@@ -150,6 +150,8 @@ class _Bill:
     formula: str
     cash_amount: Decimal | None = None
     """Cash view, where it is not the accrual view."""
+    weights: Sequence[float] | None = None
+    """How the bill is split over the uses, where not by their GPU-hours."""
 
     @property
     def unit_price(self) -> Decimal:
@@ -179,7 +181,7 @@ class _Pricing:
     numbers: Iterator[int]
 
     def lines(self, month: str, hour_uses: Sequence[HourUse]) -> Iterator[CostLine]:
-        """Lines of one month: an owned pool where its first use stands, unused ones at the end."""
+        """Lines of one month: an owned pool where its first use stands."""
         billed: set[PoolKey] = set()
         for hours in hour_uses:
             key = (hours.pool, hours.gpu.key)
@@ -190,10 +192,6 @@ class _Pricing:
                 billed.add(key)
                 uses = [use for use in hour_uses if (use.pool, use.gpu.key) == key]
                 yield from self._owned(month, key, terms, uses)
-        for key in self.owned_gpu_counts:
-            terms = self.procurement[key].terms
-            if key not in billed and isinstance(terms, Ownership):
-                yield from self._owned(month, key, terms, [])
 
     def _rented(self, hours: HourUse, rental: Rental) -> Iterator[CostLine]:
         terms = Terms(
@@ -223,21 +221,22 @@ class _Pricing:
         self, month: str, key: PoolKey, owned: Ownership, uses: Sequence[HourUse]
     ) -> Iterator[CostLine]:
         """Lines of an owned pool: workload by workload, then category by category."""
-        found, gpu_count = self.procurement[key], self.owned_gpu_counts[key]
-        terms = Terms(currency=self.currency, purchase_kind="owned", site=found.site)
-        shares = _with_unused(uses, month, found, gpu_count)
-        weights = [printed(share.gpu_hours) for share in shares]
+        gpu_count = self.owned_gpu_counts[key]
+        terms = Terms(
+            currency=self.currency, purchase_kind="owned", site=self.procurement[key].site
+        )
         months_owned = month_index(month) - month_index(self.first_month)
-        bills = [
-            (bill, bill.quantities(weights), bill.cash_amounts(weights))
-            for bill in _bills(owned, gpu_count, hours_in_month(month), months_owned)
-        ]
-        for workload in dict.fromkeys(share.workload for share in shares):
+        bills = []
+        for bill in _bills(owned, gpu_count, uses, months_owned):
+            weights = bill.weights or [use.gpu_hours for use in uses]
+            parts = [Decimal(repr(weight)) for weight in weights]
+            bills.append((bill, bill.quantities(parts), bill.cash_amounts(parts)))
+        for workload in dict.fromkeys(use.workload for use in uses):
             for bill, quantities, cash_amounts in bills:
-                for index, share in enumerate(shares):
-                    if share.workload == workload:
+                for index, use in enumerate(uses):
+                    if use.workload == workload:
                         yield price_line(
-                            share,
+                            use,
                             terms,
                             line_number=next(self.numbers),
                             category=bill.category,
@@ -249,54 +248,21 @@ class _Pricing:
                         )
 
 
-def _with_unused(
-    uses: Sequence[HourUse], month: str, found: ResolvedProcurement, gpu_count: int
-) -> list[HourUse]:
-    """Uses of a month, and what is left of the pool's hours as idle and nobody's."""
-    unused = gpu_count * hours_in_month(month) - sum(use.gpu_hours for use in uses)
-    if printed(unused) <= 0:
-        return list(uses)
-    idle = HourUse(
-        month=month,
-        start=midnight(first_day(month)),
-        end=midnight(first_day(month_of(month_index(month) + 1))),
-        pool=found.pool,
-        gpu=found.gpu,
-        workload_kind=found.pool,
-        workload=None,
-        use="idle",
-        gpu_hours=unused,
-        gpu_count=gpu_count,
-    )
-    for index, use in enumerate(uses):
-        if use.workload is None and use.use == "idle":
-            merged = replace(idle, gpu_hours=use.gpu_hours + unused)
-            return [*uses[:index], merged, *uses[index + 1 :]]
-    return [*uses, idle]
-
-
-def _bills(owned: Ownership, gpu_count: int, hours: int, months_owned: int) -> list[_Bill]:
+def _bills(
+    owned: Ownership, gpu_count: int, uses: Sequence[HourUse], months_owned: int
+) -> list[_Bill]:
     """What a pool costs in one month; what costs nothing is left out.
 
     Energy is for the mean draw and holds what cools it; rent of the hall is for the highest draw,
     and its cooling is in it: power usage effectiveness would be paid twice.
     """
-    peak_kw, mean_kw = (
-        it_power_kw(
-            gpu_count=gpu_count,
-            node_power_kw=owned.node_power_kw,
-            node_gpu_count=owned.node_gpu_count,
-            power_load_fraction=load,
-        )
-        for load in (1.0, owned.power_load_fraction)
-    )
-    energy_kwh = facility_energy_kwh(
-        it_power_kw=mean_kw,
-        power_usage_effectiveness=owned.power_usage_effectiveness,
-        hours=hours,
+    peak_kw = it_power_kw(
+        gpu_count=gpu_count,
+        node_power_kw=owned.node_power_kw,
+        node_gpu_count=owned.node_gpu_count,
+        power_load_fraction=1.0,
     )
     node = f"{owned.node_power_kw:g} kW / {owned.node_gpu_count} GPUs"
-    facts = f"load {owned.power_load_fraction:g} x PUE {owned.power_usage_effectiveness:g}"
     bought = partial(
         _purchase,
         gpu_count=gpu_count,
@@ -306,12 +272,40 @@ def _bills(owned: Ownership, gpu_count: int, hours: int, months_owned: int) -> l
     bills = (
         bought("hardware", owned.purchase, residual_fraction=owned.residual_fraction),
         bought("network", owned.network, residual_fraction=0.0),
-        _Bill("power", energy_kwh, "kWh", owned.kwh, f"GPUs x {node} x {facts} x {hours} h"),
+        _power(owned, uses, node),
         _Bill("facility", peak_kw, "kW_month", owned.colocation_kw_month, f"GPUs x {node}"),
         _Bill("staff", gpu_count, "gpu_month", owned.staff_gpu_month, "GPUs"),
         _Bill("support", gpu_count, "gpu_month", owned.support_gpu_month, "GPUs"),
     )
-    return [bill for bill in bills if bill.unit_price or bill.cash_amount]
+    return [bill for bill in bills if (bill.quantity and bill.unit_price) or bill.cash_amount]
+
+
+def _power(owned: Ownership, uses: Sequence[HourUse], node: str) -> _Bill:
+    """Energy of a month; idle GPUs draw less than busy ones."""
+    kwh = [
+        facility_energy_kwh(
+            it_power_kw=it_power_kw(
+                gpu_count=use.gpu_hours / hours_in_month(use.month),
+                node_power_kw=owned.node_power_kw,
+                node_gpu_count=owned.node_gpu_count,
+                power_load_fraction=(
+                    owned.idle_power_fraction if use.use == "idle" else owned.power_load_fraction
+                ),
+            ),
+            power_usage_effectiveness=owned.power_usage_effectiveness,
+            hours=hours_in_month(use.month),
+        )
+        for use in uses
+    ]
+    load = f"load {owned.power_load_fraction:g} (idle {owned.idle_power_fraction:g})"
+    return _Bill(
+        category="power",
+        quantity=sum(kwh),
+        unit="kWh",
+        price=owned.kwh,
+        formula=f"GPU-hours x {node} x {load} x PUE {owned.power_usage_effectiveness:g}",
+        weights=kwh,
+    )
 
 
 def _purchase(

@@ -5,6 +5,7 @@ This is the only place where training and serving meet; each step is a planner o
 
 from dataclasses import dataclass, field, replace
 
+from service.core.advice.sides import HeldFor, charges
 from service.core.assumptions import AssumptionUsed
 from service.core.errors import InvalidScenario
 from service.core.estimates import FleetEstimate, Infeasibility
@@ -14,6 +15,7 @@ from service.core.planners.answer import Answer, describe
 from service.core.planners.ownership import price_fleet
 from service.core.planners.pools import plan_pools
 from service.core.planners.procurement import (
+    Ownership,
     ResolvedProcurement,
     check_procurement_rules,
     resolve_procurement,
@@ -21,7 +23,6 @@ from service.core.planners.procurement import (
 from service.core.planners.serving import plan_replica
 from service.core.planners.training import plan_training_run
 from service.core.planners.workloads import PoolsOutcome, ReplicaCapacity, RunNeed
-from service.core.pricing import amounts_by
 from service.core.recorder import Recorder
 from service.core.scenarios.procurement import PoolKind
 from service.core.scenarios.scenario import Scenario, ServingService, TrainingRun
@@ -65,6 +66,11 @@ class Buying:
         found = self.of(pool, gpu)
         return None if found is None else found.site
 
+    def is_owned(self, pool: PoolKind, gpu: Gpu) -> bool:
+        """True when the GPUs are bought, and so paid for over the whole horizon."""
+        found = self.of(pool, gpu)
+        return found is not None and isinstance(found.terms, Ownership)
+
 
 def estimate_fleet(
     scenario: Scenario, *, snapshot: CatalogSnapshot
@@ -93,6 +99,7 @@ def estimate_fleet(
             recorder=recorder,
             gpu_multiple=buying.gpu_multiple,
             site_of=buying.site_of,
+            is_owned=buying.is_owned,
         )
         refused = (*refused, *outcome.infeasibilities)
     answer = Answer(scenario, recorder, outcome, (*refused, *buying.refused.values()))
@@ -186,4 +193,13 @@ def _price(answer: Answer, outcome: PoolsOutcome, buying: Buying) -> Answer:
         scenario=answer.scenario,
         recorder=answer.recorder,
     )
-    return replace(answer, lines=lines, amounts=amounts_by(lines, lambda line: line.workload))
+    return replace(answer, lines=lines, charges=charges(lines, _held_for(outcome)))
+
+
+def _held_for(outcome: PoolsOutcome) -> HeldFor:
+    """Whose the hours of a month and pool are that stand in nobody's name."""
+    return {
+        (use.month, use.pool, use.gpu.key): use.held_for
+        for use in outcome.hour_uses
+        if use.workload is None
+    }

@@ -30,6 +30,7 @@ from service.core.scenarios.scenario import Scenario
 
 Multiple = Callable[[PoolKind, Gpu], int]
 SiteOf = Callable[[PoolKind, Gpu], str | None]
+IsOwned = Callable[[PoolKind, Gpu], bool]
 Workload = TypeVar("Workload")
 MAX_MONTH_COUNT = 120
 """Longest horizon that a scenario may have."""
@@ -43,6 +44,7 @@ def plan_pools(
     recorder: Recorder,
     gpu_multiple: Multiple,
     site_of: SiteOf,
+    is_owned: IsOwned,
 ) -> PoolsOutcome:
     """Size every pool of a plan and say what its GPU-hours do.
 
@@ -53,12 +55,14 @@ def plan_pools(
         recorder: Takes the quantities of pools and services.
         gpu_multiple: GPUs of the instance or node that a pool's GPU comes in.
         site_of: Site of a pool's GPU, where it is owned.
+        is_owned: Whether a pool's GPUs are owned: then they are held over the whole horizon.
 
     Raises:
         InvalidScenario: If a run starts outside the horizon, two different GPUs have one key, or
             a fleet size is given for several kinds of GPU.
     """
-    planning = _Planning(scenario, Timeline.of(scenario.horizon), recorder, gpu_multiple, site_of)
+    timeline = Timeline.of(scenario.horizon)
+    planning = _Planning(scenario, timeline, recorder, gpu_multiple, site_of, is_owned)
     planning.check_starts(runs)
     _check_keys([need.gpu for need in runs] + [capacity.gpu for capacity in services])
     served, lacks = planning.served(services)
@@ -99,6 +103,7 @@ class _Planning:
     recorder: Recorder
     gpu_multiple: Multiple
     site_of: SiteOf
+    is_owned: IsOwned
 
     def check_starts(self, runs: Iterable[RunNeed]) -> None:
         """Refuse a run that starts where the plan has no hours."""
@@ -143,6 +148,7 @@ class _Planning:
                 needs,
                 gpu_multiple=self.gpu_multiple("training", gpu),
                 timeline=self.timeline,
+                owned=self.is_owned("training", gpu),
             )
             for gpu, needs in _by_gpu(runs, lambda need: need.gpu).items()
         ]
@@ -152,6 +158,7 @@ class _Planning:
                 served,
                 gpu_multiple=self.gpu_multiple("serving", gpu),
                 timeline=self.timeline,
+                owned=self.is_owned("serving", gpu),
             )
             for gpu, served in _by_gpu(services, lambda item: item[0].gpu).items()
         ]
@@ -184,6 +191,7 @@ class _Planning:
                 gpu_multiple=self.gpu_multiple("shared", gpu),
                 timeline=self.timeline,
                 recorder=self.recorder,
+                owned=self.is_owned("shared", gpu),
             )
             lacks += missing
             pools += [] if pool is None else [pool]

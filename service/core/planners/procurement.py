@@ -54,6 +54,7 @@ class Ownership:
     """Highest draw of a whole node."""
     node_gpu_count: int
     power_load_fraction: float
+    idle_power_fraction: float
     power_usage_effectiveness: float
     kwh: UnitPrice
     colocation_kw_month: UnitPrice
@@ -360,6 +361,7 @@ def _own(facts: _OwnedFacts) -> tuple[Ownership | str, int]:
         node_power_kw=facts.node_power_kw(node),
         node_gpu_count=node_gpu_count,
         power_load_fraction=facts.ratio("power_load_fraction", 0, 1),
+        idle_power_fraction=facts.ratio("idle_power_fraction", 0, 1),
         power_usage_effectiveness=facts.power_usage_effectiveness(),
         kwh=facts.kwh(),
         colocation_kw_month=facts.price("colocation_price_per_kw_month"),

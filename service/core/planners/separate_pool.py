@@ -1,6 +1,9 @@
-"""Pools that one kind of work has to itself: of runs while they run, of services all the time."""
+"""Pools that one kind of work has to itself: of runs while they run, of services all the time.
 
-from collections.abc import Iterator, Sequence
+A pool that is owned is held over the whole horizon, whoever uses it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
@@ -10,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.core.estimates import Use, WorkloadKind
-from service.core.formulas.demand import whole_instances_gpu_count
+from service.core.formulas.demand import FLOAT_NOISE, whole_instances_gpu_count
 from service.core.hardware import Gpu
+from service.core.hours.harvest import HOUR_NOISE
 from service.core.hours.service_demand import ServiceDemand
 from service.core.hours.timeline import Amounts, Counts, Timeline
 from service.core.planners.workloads import (
@@ -27,6 +31,8 @@ from service.core.pricing import split_by_largest_remainder
 from service.core.scenarios.procurement import PoolKind
 
 Served = tuple[ReplicaCapacity, ServiceDemand]
+Owner = tuple[WorkloadKind, str]
+"""A workload: its kind and its name."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,7 @@ class PoolMonth:
         gpu_count: int,
         first: float = 0.0,
         last: float = inf,
+        held_for: Mapping[Owner, float] | None = None,
     ) -> HourUse:
         """GPU-hours of one use between two hours of the horizon, where they lie in the month."""
         start, end = self.timeline.charge_period(self.month, first, last)
@@ -62,7 +69,20 @@ class PoolMonth:
             use=use,
             gpu_hours=float(gpu_hours),
             gpu_count=int(gpu_count),
+            held_for=held_for or {},
         )
+
+
+def without_noise(idle_gpu_hours: Amounts, held_gpu_hours: Amounts) -> Amounts:
+    """Idle hours of each month, where what floats leave of nothing is none. [gpu_hour]"""
+    noise = HOUR_NOISE + held_gpu_hours * FLOAT_NOISE
+    return np.where(idle_gpu_hours <= noise, 0.0, idle_gpu_hours)
+
+
+def in_proportion(gpu_hours: float, peaks: Mapping[Owner, float]) -> dict[Owner, float]:
+    """GPU-hours by workload, as their peak holdings stand to one another. [gpu_hour]"""
+    together = sum(peaks.values())
+    return {who: gpu_hours * peak / together for who, peak in peaks.items() if gpu_hours * peak}
 
 
 def replicas_of(served: Served, *, gpu_count: int) -> ServiceReplicas:
@@ -86,18 +106,21 @@ def whole_shares(gpu_count: int, weights: Sequence[int]) -> list[int]:
 
 
 def plan_serving_pool(
-    gpu: Gpu, services: Sequence[Served], *, gpu_multiple: int, timeline: Timeline
+    gpu: Gpu, services: Sequence[Served], *, gpu_multiple: int, timeline: Timeline, owned: bool
 ) -> PoolUse:
     """Hold the serving GPUs of the busiest hour from the first month of service to the last.
 
-    In each hour every service holds its need with its spare; services whose peaks fall into
-    different hours so hold less together than the sum of their peaks.
+    Owned GPUs are held in all months. In each hour every service holds its need with its spare;
+    services whose peaks fall into different hours so hold less together than the sum of their
+    peaks.
     """
     demands = [demand for _, demand in services]
     held = np.array([demand.monthly(demand.held) for demand in demands])
     held_count = _peak([(demand, demand.held) for demand in demands])
     size = whole_instances_gpu_count(gpu_count=held_count, gpu_count_per_instance=gpu_multiple)
     months = range(min(d.first for d in demands), max(d.stop for d in demands))
+    if owned:
+        months = range(len(timeline.months))
     hours = slice(timeline.edges[months.start], timeline.edges[months.stop])
     by_hour = np.zeros(timeline.hour_count, dtype=np.int64)
     by_hour[hours] = size
@@ -135,11 +158,17 @@ def _serving_uses(
     used = np.array([demand.used_gpu_hours() for demand in demands])
     most = [demand.monthly(demand.needed) for demand in demands]
     least = np.array([demand.monthly(demand.needed, np.minimum) for demand in demands])
+    peaks: dict[Owner, float] = {
+        ("serving", demand.service.name): float(own.max())
+        for demand, own in zip(demands, held, strict=True)
+    }
     for month in months:
         here = PoolMonth("serving", gpu, timeline, month)
         hours, weights = float(timeline.month_hours[month]), held[:, month].tolist()
         if not any(weights):
-            yield here.use("serving", None, "idle", gpu_hours=size * hours, gpu_count=size)
+            idle = size * hours
+            share = in_proportion(idle, peaks)
+            yield here.use("serving", None, "idle", gpu_hours=idle, gpu_count=size, held_for=share)
             continue
         shares = np.array(whole_shares(max(size, sum(weights)), weights))
         alone = shares * hours - used[:, month]
@@ -167,10 +196,11 @@ class _Stretches:
 
 
 def plan_training_pool(
-    gpu: Gpu, needs: Sequence[RunNeed], *, gpu_multiple: int, timeline: Timeline
+    gpu: Gpu, needs: Sequence[RunNeed], *, gpu_multiple: int, timeline: Timeline, owned: bool
 ) -> PoolUse:
     """Hold the GPUs of the runs while they run, in whole instances of all that run at once.
 
+    Owned GPUs are held over the whole horizon; what no run holds of them is idle in nobody's name.
     GPUs that whole instances add are idle in the name of the runs, in proportion to their GPUs.
     """
     starts = np.array([timeline.hour_of(need.start) for need in needs])
@@ -186,13 +216,17 @@ def plan_training_pool(
         by_hour[hours] = np.maximum(by_hour[hours], count)
     month = np.searchsorted(timeline.edges, cuts[:-1], side="right") - 1
     stretches = _Stretches(np.diff(cuts), month, running, held)
+    uses = list(_training_uses(gpu, needs, timeline, stretches))
+    if owned:
+        by_hour[:] = held.max()
+        uses += _between_runs(gpu, needs, timeline, stretches)
     return PoolUse(
         kind="training",
         gpu=gpu,
         held_gpu_count=int(needed.max()),
         needed_peak_gpu_count=int(needed.max()),
-        hours=float(stretches.hours[needed > 0].sum()),
-        hour_uses=tuple(_training_uses(gpu, needs, timeline, stretches)),
+        hours=float(stretches.hours[owned | (needed > 0)].sum()),
+        hour_uses=tuple(sorted(uses, key=lambda use: use.month)),
         services=(),
         runs=tuple(
             RunSchedule(need, timeline.moment(end), need.gpu_count * (end - start))
@@ -225,6 +259,28 @@ def _training_uses(
             spare = idle[index] * (hours > 0)
             if spare.any():
                 yield charged("idle", gpu_hours=float(hours @ spare), gpu_count=int(spare.max()))
+
+
+def _between_runs(
+    gpu: Gpu, needs: Sequence[RunNeed], timeline: Timeline, stretches: _Stretches
+) -> Iterator[HourUse]:
+    """What no run holds of a pool that is owned: idle, and each run's by the GPUs it needs."""
+    size = int(stretches.held.max())
+    peaks: dict[Owner, float] = {("training", need.run.name): need.gpu_count for need in needs}
+    free = size - stretches.held
+    idle = without_noise(
+        np.bincount(stretches.month, weights=free * stretches.hours).astype(np.float64),
+        (size * timeline.month_hours).astype(np.float64),
+    )
+    for month in np.flatnonzero(idle).tolist():
+        yield PoolMonth("training", gpu, timeline, month).use(
+            "training",
+            None,
+            "idle",
+            gpu_hours=idle[month],
+            gpu_count=free[stretches.month == month].max(),
+            held_for=in_proportion(float(idle[month]), peaks),
+        )
 
 
 def _idle_gpus(needs: Sequence[RunNeed], stretches: _Stretches) -> Counts:

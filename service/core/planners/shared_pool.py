@@ -1,6 +1,6 @@
 """One pool for all: serving takes what each hour needs, training whole copies of the rest."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from service.core.estimates import Infeasibility, Use, WorkloadKind
 from service.core.formulas.calendar import midnight
-from service.core.formulas.demand import FLOAT_NOISE, whole_instances_gpu_count
+from service.core.formulas.demand import whole_instances_gpu_count
 from service.core.formulas.reliability import lost_s_per_failure
 from service.core.hardware import Gpu
 from service.core.hours.harvest import (
@@ -24,7 +24,14 @@ from service.core.hours.harvest import (
     smallest_fleet,
 )
 from service.core.hours.timeline import Amounts, Counts, Timeline
-from service.core.planners.separate_pool import PoolMonth, Served, replicas_of
+from service.core.planners.separate_pool import (
+    Owner,
+    PoolMonth,
+    Served,
+    in_proportion,
+    replicas_of,
+    without_noise,
+)
 from service.core.planners.workloads import HeldGpus, HourUse, PoolUse, RunNeed, RunSchedule
 from service.core.recorder import Recorder
 from service.core.units import HOURS_PER_DAY, SECONDS_PER_HOUR
@@ -39,11 +46,13 @@ def plan_shared_pool(
     gpu_multiple: int,
     timeline: Timeline,
     recorder: Recorder,
+    owned: bool,
 ) -> tuple[PoolUse | None, tuple[Infeasibility, ...]]:
     """Size the pool, or take the size that is given, and run every workload in it.
 
     A size that was found is held from the first start of a run to the last end; outside, the pool
-    is as large as serving needs at its peak. A size that was given is held all the time.
+    is as large as serving needs at its peak. A size that was given, or is owned, is held all the
+    time.
 
     Returns:
         The pool, None when it cannot even serve, and what it lacks.
@@ -62,7 +71,7 @@ def plan_shared_pool(
         schedules = _schedules_in(size, jobs, held)
         lacks = _late(needs, schedules, held, gpu_multiple)
     pool = _SharedPool(gpu, needs, services, timeline, held, schedules, size, outside)
-    return pool.use(always=fleet_gpu_count is not None), lacks
+    return pool.use(always=owned or fleet_gpu_count is not None), lacks
 
 
 def _sum_by_hour(timeline: Timeline, parts: Sequence[Counts]) -> Counts:
@@ -189,6 +198,8 @@ def _done_when_due(schedule: Schedule, hour_count: int) -> float:
 
 
 Span = tuple[float, float]
+HeldFor = Callable[[int, float], Mapping[Owner, float]]
+"""Splits the idle GPU-hours of a month over the workloads for which they are held."""
 
 
 class _Row(NamedTuple):
@@ -229,13 +240,15 @@ class _SharedPool:
         needed = [demand.hourly(demand.needed) for _, demand in self.services]
         busy = training + _sum_by_hour(self.timeline, needed)
         idle = np.maximum(most - busy, last - busy + self._ending_gpus())
+        outside = served * (1 - share) * (self.outside - _sum_by_hour(self.timeline, needed))
+        held_for = self._held_for(share > 0, self.timeline.by_month(outside))
         return PoolUse(
             kind="shared",
             gpu=self.gpu,
             held_gpu_count=int(most.max()),
             needed_peak_gpu_count=int(busy.max()),
             hours=float(np.maximum(share, served).sum()),
-            hour_uses=tuple(self._uses(allocated, idle, full)),
+            hour_uses=tuple(self._uses(allocated, idle, full, held_for)),
             services=tuple(
                 replicas_of(served, gpu_count=int(served[1].monthly(served[1].held).max()))
                 for served in self.services
@@ -298,12 +311,43 @@ class _SharedPool:
         returned = sum(int(s.returned[grows[s.hours]].sum()) for s in self.schedules)
         return returned / ((end - start) / HOURS_PER_DAY)
 
-    def _uses(self, allocated: Amounts, idle_gpus: Counts, full: Span) -> Iterator[HourUse]:
+    def _held_for(self, inside: NDArray[np.bool_], outside_gpu_hours: Amounts) -> HeldFor:
+        """Whose idle hours are: outside the runs' span serving's, inside by peak holdings.
+
+        Inside, each side counts with the most GPUs that it holds at once, and within a side each
+        workload with its own most.
+        """
+        served: dict[Owner, Counts] = {
+            ("serving", demand.service.name): demand.hourly(demand.held)
+            for _, demand in self.services
+        }
+        trained: dict[Owner, Counts] = {
+            ("training", need.run.name): self._spread(schedule, schedule.gpus)
+            for need, schedule in zip(self.needs, self.schedules, strict=True)
+        }
+        peaks: dict[Owner, float] = {}
+        for side in (trained, served):
+            together = _sum_by_hour(self.timeline, list(side.values()))
+            own = {owner: float(gpus[inside].max(initial=0)) for owner, gpus in side.items()}
+            peaks |= in_proportion(float(together[inside].max(initial=0)), own)
+        outside_peaks = {owner: float(gpus.max()) for owner, gpus in served.items()}
+
+        def split(month: int, idle: float) -> dict[Owner, float]:
+            outside = min(idle, float(outside_gpu_hours[month])) if peaks else idle
+            shares = in_proportion(outside, outside_peaks)
+            for owner, hours in in_proportion(idle - outside, peaks).items():
+                shares[owner] = shares.get(owner, 0.0) + hours
+            return shares
+
+        return split
+
+    def _uses(
+        self, allocated: Amounts, idle_gpus: Counts, full: Span, held_for: HeldFor
+    ) -> Iterator[HourUse]:
         rows = [*self._run_rows(), *self._service_rows()]
         by_month = self.timeline.by_month
         held = by_month(allocated)
-        idle = held - sum(row.gpu_hours for row in rows)
-        idle[idle <= HOUR_NOISE + held * FLOAT_NOISE] = 0.0
+        idle = without_noise(held - sum(row.gpu_hours for row in rows), held)
         spans = [span for span in (full, self._serving_span) if span[0] < span[1]]
         span = min(first for first, _ in spans), max(last for _, last in spans)
         rows.append(_Row("shared", None, "idle", idle, by_month(idle_gpus, np.maximum), span))
@@ -319,6 +363,9 @@ class _SharedPool:
                         gpu_count=row.gpu_counts[month],
                         first=row.span[0],
                         last=row.span[1],
+                        held_for=(
+                            None if row.workload else held_for(month, float(row.gpu_hours[month]))
+                        ),
                     )
 
     def _run_rows(self) -> Iterator[_Row]:

@@ -1,6 +1,7 @@
 """What planners hand to one another: a run's need, a replica's capacity, a pool's use of hours."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -95,6 +96,8 @@ class HourUse:
     gpu_hours: float
     gpu_count: int
     """Most GPUs that the line covers at once."""
+    held_for: Mapping[tuple[WorkloadKind, str], float] = field(default_factory=dict)
+    """The same GPU-hours by the workloads for which they are held, where `workload` is None."""
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,9 @@ class OwnMethod(Value):
     node_power_kw: Annotated[Number, Field(gt=0, le=100_000)] | None = None
     """Highest power draw of one node in kW."""
     power_load_fraction: Fraction | None = None
-    """Mean draw over highest draw."""
+    """Mean draw over highest draw while GPUs are used."""
+    idle_power_fraction: Fraction | None = None
+    """Mean draw over highest draw while GPUs are idle: off the peak, spare, after a run."""
     colocation_price_per_kw_month: PriceOrZero | None = None
     """Rent of space and cooling per kW of contracted IT power; energy is paid apart."""
     staff_price_per_gpu_month: PriceOrZero | None = None

@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.core.advice.sides import amounts_by_side, monthly_amounts_by_side
+from service.core.advice.sides import (
+    amounts_by_side,
+    amounts_by_workload,
+    charges,
+    monthly_amounts_by_side,
+)
 from service.core.assumptions import Assumption
 from service.core.errors import InvalidScenario
 from service.core.estimates import PoolSize
@@ -45,6 +50,7 @@ def owned(**changes):
         "node_power_kw": 10.2,
         "node_gpu_count": 8,
         "power_load_fraction": 0.8,
+        "idle_power_fraction": 0.3,
         "power_usage_effectiveness": 1.25,
         "kwh": given_price("0.08"),
         "colocation_kw_month": given_price("195"),
@@ -68,7 +74,36 @@ def hours(month, gpu_hours, *, pool="serving", workload="assistant", use="used",
         use=use,
         gpu_hours=gpu_hours,
         gpu_count=facts.get("gpu_count", 64),
+        held_for=facts.get("held_for", {}),
     )
+
+
+def nobodys(month, gpu_hours, *, pool="serving", held_for=None):
+    """Idle hours in nobody's name, held for one service unless said otherwise."""
+    return hours(
+        month,
+        gpu_hours,
+        pool=pool,
+        workload=None,
+        use="idle",
+        held_for=held_for or {("serving", "assistant"): gpu_hours},
+    )
+
+
+def through(months, gpu_count, uses=(), *, start_month="2027-01", pool="serving"):
+    """Uses of an owned pool, with what is left of each month in nobody's name."""
+    filled = list(uses)
+    for month in Horizon(start_month=start_month, month_count=months).months:
+        used = sum(use.gpu_hours for use in uses if use.month == month)
+        left = gpu_count * hours_in_month(month) - used
+        filled += [nobodys(month, left, pool=pool)] if left > 0 else []
+    return sorted(filled, key=lambda use: use.month)
+
+
+def charged(lines, uses):
+    """What each workload causes."""
+    owners = {(use.month, use.pool, use.gpu.key): use.held_for for use in uses if not use.workload}
+    return charges(lines, owners)
 
 
 def pool_size(name, gpu_count, *, used=1.0, gpu="h100"):
@@ -167,8 +202,9 @@ def test_the_published_example_of_rented_pools():
         "pretrain-70b": Decimal("4114014.70"),
         "assistant": Decimal("3857203.20"),
     }
-    assert amounts_by_side(lines) == (Decimal("4114014.70"), Decimal("3857203.20"))
-    months = monthly_amounts_by_side(lines)
+    shares = charged(lines, uses)
+    assert amounts_by_side(shares) == (Decimal("4114014.70"), Decimal("3857203.20"))
+    months = monthly_amounts_by_side(shares)
     january = amounts_by(lines, lambda line: line.month)["2027-01"]
     assert sum(months["2027-01"]) == january == Decimal("2948382.72")
 
@@ -286,15 +322,40 @@ def test_a_month_of_an_owned_pool():
 
 
 def test_energy_follows_the_real_length_of_the_month():
-    lines = price([], {"serving": owned()}, [pool_size("serving", 8)], start_month="2028-01")
+    uses = [
+        hours(month, 8.0 * hours_in_month(month))
+        for month in Horizon(start_month="2028-01", month_count=12).months
+    ]
+    lines = price(uses, {"serving": owned()}, [pool_size("serving", 8)], start_month="2028-01")
     energy = [line.quantity for line in lines if line.category == "power"]
     # 10.2 kW x 0.8 x 1.25 = 10.2 kW: 744 h in January, 696 in the leap February, 720 in April.
     assert energy[:2] == [Decimal("7588.8"), Decimal("7099.2")]
     assert energy[3] == Decimal(7344)
 
 
+def test_idle_gpus_draw_less():
+    # 8 GPUs of one node for 744 h: 2,000 GPU-hours used, 3,952 idle. A GPU's share of the node is
+    # 10.2 / 8 = 1.275 kW: 2,000 x 1.275 x 0.8 x 1.25 = 2,550 kWh; 3,952 x 1.275 x 0.3 x 1.25 =
+    # 1,889.55 kWh; at 0.08 that is 204.00 and 151.16.
+    uses = through(1, 8, [hours("2027-01", 2000.0)])
+    lines = price(uses, {"serving": owned()}, [pool_size("serving", 8)], months=1)
+    energy = {
+        line.use: (str(line.quantity), str(line.amount))
+        for line in lines
+        if line.category == "power"
+    }
+    assert energy == {"used": ("2550", "204.00"), "idle": ("1889.55", "151.16")}
+
+
+def test_idle_gpus_that_are_switched_off_have_no_line_of_power():
+    uses = through(1, 8)
+    off = owned(idle_power_fraction=0.0)
+    lines = price(uses, {"serving": off}, [pool_size("serving", 8)], months=1)
+    assert "power" not in {line.category for line in lines}
+
+
 def test_cash_pays_the_purchase_in_the_first_month_and_spreads_nothing():
-    lines = price([], {"serving": owned()}, [pool_size("serving", 8)])
+    lines = price(through(12, 8), {"serving": owned()}, [pool_size("serving", 8)])
     hardware = [line for line in lines if line.category == "hardware"]
     assert [str(line.cash_amount) for line in hardware] == ["240000.00"] + ["0.00"] * 11
     assert {str(line.amount) for line in hardware} == {"4500.00"}
@@ -304,7 +365,7 @@ def test_cash_pays_the_purchase_in_the_first_month_and_spreads_nothing():
 
 def test_a_life_that_ends_within_the_plan_returns_its_residual_and_buys_again():
     short = owned(useful_life_months=12, network=given_price("0"))
-    lines = price([], {"serving": short}, [pool_size("serving", 8)], months=18)
+    lines = price(through(18, 8), {"serving": short}, [pool_size("serving", 8)], months=18)
     cash = [line.cash_amount for line in lines if line.category == "hardware"]
     # 8 x 30,000 bought, a tenth returned in the twelfth month, bought again in the thirteenth.
     assert cash == [240000, *[0] * 10, -24000, 240000, *[0] * 5]
@@ -316,6 +377,7 @@ def test_a_life_that_ends_within_the_plan_returns_its_residual_and_buys_again():
 def test_an_owned_pool_is_paid_for_in_months_that_nothing_uses():
     training = {"pool": "training", "workload": "pretrain", "gpu_count": 8}
     uses = [hours("2027-01", 8 * 744.0, **training), hours("2027-02", 8 * 300.0, **training)]
+    uses = through(3, 8, uses, pool="training")
     lines = price(uses, {"training": owned()}, [pool_size("training", 8)], months=3)
     staff = [
         (line.month, line.workload, line.workload_kind, line.use, str(line.quantity))
@@ -345,73 +407,45 @@ def test_one_bill_is_split_to_the_cent():
     assert total(line.cash_amount for line in hardware) == 240000
 
 
-def test_what_is_left_of_a_shared_pool_is_added_to_its_idle_hours():
-    shared = {"pool": "shared", "workload_kind": "shared", "workload": None, "use": "idle"}
-    uses = [
-        hours("2027-01", 1000.0, pool="shared", workload_kind="serving"),
-        hours("2027-01", 952.0, **shared),
-    ]
-    lines = price(uses, {"shared": owned()}, [pool_size("shared", 8)], months=1)
-    idle = [line for line in lines if line.category == "staff" and line.use == "idle"]
-    # 8 x 744 = 5,952 hours less 1,000 used: 4,952 / 5,952 x 800.00 = 665.59.
-    assert [str(line.amount) for line in idle] == ["665.59"]
-
-
 def test_a_zero_price_makes_no_lines():
     free = owned(network=given_price("0"), colocation_kw_month=given_price("0"))
-    lines = price([], {"serving": free}, [pool_size("serving", 8)], months=1)
+    lines = price(through(1, 8), {"serving": free}, [pool_size("serving", 8)], months=1)
     assert {line.category for line in lines} == {"hardware", "power", "staff", "support"}
 
 
 def test_a_fleet_beyond_twelve_digits_is_refused():
     dear = owned(purchase=given_price("999999999999"))
     with pytest.raises(InvalidScenario, match="twelve digits"):
-        price([], {"serving": dear}, [pool_size("serving", 1_000_000)], months=1)
+        price(through(1, 1_000_000), {"serving": dear}, [pool_size("serving", 1_000_000)], months=1)
 
 
-def test_shared_idle_hours_are_split_by_used_hours():
-    shared = {"pool": "shared"}
+def test_hours_in_nobodys_name_are_charged_to_those_for_whom_they_are_held():
+    both = {("training", "run"): 7.0, ("serving", "assistant"): 3.0}
     uses = [
-        hours("2027-01", 300.0, workload_kind="training", workload="run", **shared),
-        hours("2027-01", 100.0, workload_kind="training", workload="run", use="redo", **shared),
-        hours("2027-01", 200.0, workload_kind="serving", **shared),
-        hours("2027-01", 10.0, workload_kind="shared", workload=None, use="idle", **shared),
-        hours("2027-02", 5.0, workload_kind="shared", workload=None, use="idle", **shared),
+        hours("2027-01", 300.0, pool="shared", workload_kind="training", workload="run"),
+        hours("2027-01", 200.0, pool="shared", workload_kind="serving"),
+        nobodys("2027-01", 10.0, pool="shared", held_for=both),
+        nobodys("2027-02", 5.0, pool="shared"),
     ]
     lines = price(uses, {"shared": RENTED}, [pool_size("shared", 8)], months=2)
-    months = monthly_amounts_by_side(lines)
-    # January: 400 x 6.88 = 2,752 and 200 x 6.88 = 1,376; 68.80 shared, two thirds 45.87.
-    assert months["2027-01"] == (Decimal("2797.87"), Decimal("1398.93"))
-    # February used nothing: 34.40 as in all months, two thirds 22.93.
-    assert months["2027-02"] == (Decimal("22.93"), Decimal("11.47"))
-
-
-def test_shared_bills_of_an_owned_pool_are_split_by_used_hours():
-    uses = [
-        hours("2027-01", 1000.0, pool="shared", workload_kind="training", workload="run"),
-        hours("2027-01", 2000.0, pool="shared", workload_kind="serving"),
-    ]
-    lines = price(uses, {"shared": owned()}, [pool_size("shared", 8)], months=1)
-    month = total(line.amount for line in lines)
-    training, serving = amounts_by_side(lines)
-    # Six bills, each a third to training, each to the cent.
-    assert training + serving == month
-    assert abs(training - month / 3) <= Decimal("0.06")
-
-
-def test_a_shared_pool_that_nothing_used_is_the_cost_of_serving():
-    uses = [
-        hours("2027-01", 10.0, pool="shared", workload_kind="shared", workload=None, use="idle")
-    ]
-    lines = price(uses, {"shared": RENTED}, [pool_size("shared", 8, used=0.0)], months=1)
-    assert monthly_amounts_by_side(lines) == {"2027-01": (0, Decimal("68.80"))}
+    shares = charged(lines, uses)
+    # January: 300 x 6.88 = 2,064 and 200 x 6.88 = 1,376; of 68.80 seven tenths are 48.16.
+    # February: 5 x 6.88 = 34.40, all for the service.
+    assert monthly_amounts_by_side(shares) == {
+        "2027-01": (Decimal("2112.16"), Decimal("1396.64")),
+        "2027-02": (Decimal("0.00"), Decimal("34.40")),
+    }
+    assert amounts_by_workload(shares) == {
+        "run": Decimal("2112.16"),
+        "assistant": Decimal("1431.04"),
+    }
 
 
 fleets = st.lists(
     st.tuples(
         st.sampled_from(["2027-01", "2027-02", "2027-03"]),
         st.floats(0, 8 * 672 / 6),
-        st.sampled_from(["training", "serving", "shared"]),
+        st.sampled_from(["training", "serving"]),
         st.sampled_from(["used", "idle", "redo"]),
         st.sampled_from(["one", "two"]),
     ),
@@ -428,13 +462,13 @@ def uses_of(fleet):
             gpu_hours,
             pool="shared",
             workload_kind=kind,
-            workload=None if kind == "shared" else f"{kind} {name}",
-            use="idle" if kind == "shared" else use,
+            workload=f"{kind} {name}",
+            use=use,
         )
         for month, gpu_hours, kind, use, name in fleet
-        if kind != "shared" or name == "one"
+        if gpu_hours > 0
     ]
-    return sorted(uses, key=lambda use: use.month)
+    return through(3, 8, uses, pool="shared")
 
 
 @given(
@@ -448,21 +482,24 @@ def test_lines_price_to_their_amounts_and_sum_to_the_totals(fleet, terms):
         assert line.amount == priced(line.quantity, line.unit_price)
         assert line.amount >= 0
         assert line.quantity >= 0
-    months = monthly_amounts_by_side(lines)
-    assert sum(amounts_by_side(lines)) == total(line.amount for line in lines)
-    assert all(amount >= 0 for pair in months.values() for amount in pair)
+    shares = charged(lines, uses)
+    whole = total(line.amount for line in lines)
+    assert sum(amounts_by_side(shares)) == sum(amounts_by_workload(shares).values()) == whole
+    assert all(amount >= 0 for amount in shares.values())
 
 
 @given(fleet=fleets, purchase=purchases)
-def test_an_owned_fleet_costs_the_same_whoever_uses_it(fleet, purchase):
+def test_an_owned_fleet_costs_the_same_whoever_uses_it_but_for_its_power(fleet, purchase):
     terms = owned(purchase=UnitPrice(purchase, "x"))
     pools = [pool_size("shared", 8)]
     used = price(uses_of(fleet), {"shared": terms}, pools, months=3)
-    unused = price([], {"shared": terms}, pools, months=3)
+    unused = price(through(3, 8, pool="shared"), {"shared": terms}, pools, months=3)
     for view in ("amount", "cash_amount"):
-        assert total(getattr(line, view) for line in used) == total(
-            getattr(line, view) for line in unused
+        of_used, of_unused = (
+            total(getattr(line, view) for line in lines if line.category != "power")
+            for lines in (used, unused)
         )
+        assert of_used == of_unused
 
 
 @given(fleet=fleets)

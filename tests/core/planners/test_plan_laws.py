@@ -69,6 +69,9 @@ def test_lines_sum_to_totals_months_and_workloads_to_the_cent(document):
     assert sum(month.amount for month in answer.months) == answer.totals.amount
     parts = answer.totals.training_amount + answer.totals.serving_amount
     assert parts == answer.totals.amount
+    trained = sum(run.amount for run in answer.training_runs)
+    served = sum(service.amount for service in answer.serving_services)
+    assert (trained, served) == (answer.totals.training_amount, answer.totals.serving_amount)
     assert all(line.amount >= 0 for line in answer.lines)
     assert [line.line_number for line in answer.lines] == list(range(1, len(answer.lines) + 1))
 

@@ -66,10 +66,10 @@ def workloads(draw, *, most_runs=2):
 POOLINGS = st.sampled_from(({"kind": "separate"}, shared()))
 
 
-def planned(work, pooling, *, factor=1.0, multiple=8):
+def planned(work, pooling, *, factor=1.0, multiple=8, owned=False):
     needs, documents = work
     served = [service(**document | {"peak": document["peak"] * factor}) for document in documents]
-    return pools(needs, served, months=MONTHS, pooling=pooling, multiple=multiple)
+    return pools(needs, served, months=MONTHS, pooling=pooling, multiple=multiple, owned=owned)
 
 
 @LAWS
@@ -79,19 +79,28 @@ def test_the_same_workloads_have_the_same_pools(work, pooling):
 
 
 @LAWS
-@given(work=workloads(), pooling=POOLINGS, multiple=st.sampled_from((1, 4, 8)))
-def test_gpu_hours_balance_in_every_pool(work, pooling, multiple):
-    outcome = planned(work, pooling, multiple=multiple)
+@given(
+    work=workloads(),
+    pooling=POOLINGS,
+    multiple=st.sampled_from((1, 4, 8)),
+    owned=st.booleans(),
+)
+def test_gpu_hours_balance_in_every_pool(work, pooling, multiple, owned):
+    outcome = planned(work, pooling, multiple=multiple, owned=owned)
     assert outcome.infeasibilities == ()
     by_pool = defaultdict(float)
     for use in outcome.hour_uses:
         assert use.gpu_hours > 0
         assert use.gpu_count > 0
+        held_for = 0.0 if use.workload else use.gpu_hours
+        assert sum(use.held_for.values()) == pytest.approx(held_for)
         hours = (use.end - use.start) / timedelta(hours=1)
         assert use.gpu_hours <= use.gpu_count * hours * (1 + 1e-6)
         by_pool[use.pool] += use.gpu_hours
     for pool in outcome.pools:
         assert pool.gpu_count % multiple == 0
+        if owned:
+            assert pool.allocated_gpu_hours == pytest.approx(pool.gpu_count * (744 + 672 + 744))
         assert by_pool[pool.name] == pytest.approx(pool.allocated_gpu_hours)
         assert 0 <= pool.used_gpu_hours + pool.idle_gpu_hours <= pool.allocated_gpu_hours + 1e-6
         assert 0 < pool.mean_over_peak_fraction <= 1 + 1e-9

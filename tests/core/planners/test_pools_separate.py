@@ -323,6 +323,60 @@ def test_a_run_pays_for_whole_instances():
     assert outcome.pools[0].gpu_count == 104
 
 
+def test_an_owned_training_pool_is_held_when_its_run_is_over():
+    # 512 GPUs for all 8,760 h of 2027 = 4,485,120 GPU-hours; the run uses 512 x 1,000 of them.
+    trained = need(run(gpu_count=512), gpu_count=512, hours=1000)
+    outcome = pools([trained], owned=True)
+    (pool,) = outcome.pools
+    assert pool.allocated_gpu_hours == pytest.approx(4_485_120)
+    assert (pool.used_gpu_hours, pool.idle_gpu_hours) == (512_000, pytest.approx(3_973_120))
+    # One GPU needed of every GPU held for 1,000 of 8,760 h.
+    assert pool.mean_over_peak_fraction == pytest.approx(1000 / 8760)
+    assert outcome.training_gpu_counts == (512,) * 12
+    february = [use for use in outcome.hour_uses if use.month == "2027-02"]
+    assert [(u.workload_kind, u.workload, u.use, u.gpu_count) for u in february] == [
+        ("training", "pretrain", "used", 512),
+        ("training", None, "idle", 512),
+    ]
+    # February has 672 h, of which the run takes 1,000 - 744 = 256.
+    assert february[1].gpu_hours == pytest.approx(512 * (672 - 256))
+    assert february[1].held_for == {("training", "pretrain"): february[1].gpu_hours}
+
+
+def test_owned_gpus_between_runs_are_held_for_each_by_the_gpus_it_needs():
+    # Owned: 64 GPUs for 59 days = 1,416 h. One run has all 64 for 100 h, one 32 for 100 h.
+    first = need(run("first", gpu_count=64), gpu_count=64, hours=100)
+    second = need(run("second", gpu_count=32, start="2027-02-01"), gpu_count=32, hours=100)
+    outcome = pools([first, second], months=2, owned=True)
+    assert outcome.training_gpu_counts == (64, 64)
+    idle = [use for use in outcome.hour_uses if use.use == "idle"]
+    assert [use.gpu_hours for use in idle] == [64 * 644, 64 * 672 - 32 * 100]
+    # 64 and 32 of 96: two thirds and one third.
+    assert idle[0].held_for == {
+        ("training", "first"): pytest.approx(64 * 644 * 2 / 3),
+        ("training", "second"): pytest.approx(64 * 644 / 3),
+    }
+
+
+def test_an_owned_serving_pool_is_held_before_and_after_its_services():
+    served = service(
+        peak=8,
+        capacity=1,
+        gpus=1,
+        headroom=FULL,
+        first_month="2027-02",
+        last_month="2027-02",
+    )
+    outcome = pools([], [served], months=3, owned=True)
+    assert outcome.serving_gpu_counts == (8, 8, 8)
+    assert [(u.month, u.workload, u.use, u.gpu_hours) for u in outcome.hour_uses] == [
+        ("2027-01", None, "idle", 8 * 744),
+        ("2027-02", "assistant", "used", 8 * 672),
+        ("2027-03", None, "idle", 8 * 744),
+    ]
+    assert outcome.hour_uses[0].held_for == {("serving", "assistant"): 8 * 744}
+
+
 def test_runs_at_the_same_time_fill_instances_together():
     # 100 + 100 = 200 = 25 instances for 10 hours, then 100 = 104 for 10 more.
     short = need(run("short", gpu_count=100), gpu_count=100, hours=10)

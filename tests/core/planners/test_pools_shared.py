@@ -16,6 +16,8 @@ CASES = yaml.safe_load(
     )
 )
 
+FULL = {"target_utilization_fraction": 1.0, "spare_fraction": 0.0}
+
 
 def worked(case):
     """The outcome of a worked case."""
@@ -130,6 +132,48 @@ def test_a_fleet_found_shrinks_to_the_serving_peak_after_the_last_run():
         ("training", "pretrain", "used"),
         ("serving", "assistant", "used"),
     ]
+
+
+def test_an_owned_shared_pool_keeps_its_size_and_its_idle_is_held_by_peak():
+    # 72 GPUs for 744 h; training uses 32 for 100 h, serving 40 all the time: 32 idle for 644 h.
+    trained = need(run(gpu_count=32), gpu_count=32, hours=100, copy=16)
+    outcome = pools([trained], [busy()], months=1, pooling=shared(), owned=True)
+    (pool,) = outcome.pools
+    assert pool.allocated_gpu_hours == 72 * 744
+    (idle,) = [use for use in outcome.hour_uses if use.use == "idle"]
+    assert idle.gpu_hours == 32 * 644
+    # At their peaks training holds 32 GPUs and serving 40.
+    assert idle.held_for == {
+        ("training", "pretrain"): pytest.approx(32 * 644 * 32 / 72),
+        ("serving", "assistant"): pytest.approx(32 * 644 * 40 / 72),
+    }
+
+
+def test_a_rented_shared_pool_is_held_for_serving_alone_when_no_run_is_under_way():
+    # Peak 16 replicas in hours 0-7, 8 in the others, no run but for the first 10 hours.
+    day = (1.0,) * 8 + (0.5,) * 16
+    served = service(peak=16, capacity=1, gpus=1, demand_profile=day, headroom=FULL)
+    trained = need(run(gpu_count=8), gpu_count=8, hours=8, copy=8)
+    outcome = pools([trained], [served], months=1, pooling=shared())
+    # Side by side 16 + 8 = 24 for 8 hours; then 16: in 16 hours of each day 8 of them are idle.
+    assert outcome.pools[0].allocated_gpu_hours == 24 * 8 + 16 * 736
+    (idle,) = [use for use in outcome.hour_uses if use.use == "idle"]
+    assert idle.gpu_hours == 8 * 16 * 31
+    assert idle.held_for == {("serving", "assistant"): 8 * 16 * 31}
+
+
+def test_two_runs_of_one_side_count_with_what_they_hold_at_once():
+    # One after the other: training holds 32 at its peak, and each run 32 of its own: half each.
+    first = need(run("first", gpu_count=32), gpu_count=32, hours=100, copy=16)
+    second = need(run("second", gpu_count=32, start="2027-01-11"), gpu_count=32, hours=100, copy=16)
+    outcome = pools([first, second], [busy()], months=1, pooling=shared(), owned=True)
+    (idle,) = [use for use in outcome.hour_uses if use.use == "idle"]
+    assert idle.gpu_hours == 32 * (744 - 200)
+    assert idle.held_for == {
+        ("training", "first"): pytest.approx(idle.gpu_hours * 16 / 72),
+        ("training", "second"): pytest.approx(idle.gpu_hours * 16 / 72),
+        ("serving", "assistant"): pytest.approx(idle.gpu_hours * 40 / 72),
+    }
 
 
 def test_gpus_idle_for_the_rest_of_the_hour_in_which_a_run_ends():
