@@ -82,6 +82,7 @@ def need(run, *, gpu_count, hours, copy=None, on=GPU, interval_s=1800.0, restart
         memory=None,
         model_flops=None,
         mfu_fraction=None,
+        speed_basis="measured",
         steady_hours=hours,
         goodput_fraction=1.0,
         wall_clock_hours=Range.exactly(hours),

@@ -10,6 +10,7 @@ from service.accuracy.training_speed import (
 )
 from service.core.estimates import Range
 from service.core.formulas import flops
+from service.core.run.speed import RARE_STACKS
 from service.core.run.step_constants import Look
 
 
@@ -81,7 +82,7 @@ def speed_kind(prepared: PreparedRow) -> str:
     """Class of a row whose band holds."""
     if prepared.architecture.is_mixture:
         return "mixture"
-    is_rare = prepared.traits.name in {"jax", "huggingface", "deepspeed"}
+    is_rare = prepared.traits.name in RARE_STACKS
     return "thin" if prepared.settings.is_thin or is_rare else "dense"
 
 

@@ -164,6 +164,11 @@ class ServingMemory(Value):
     """What programs can address."""
 
 
+SpeedBasis = Literal["mechanism", "table", "mfu", "hfu", "measured"]
+"""What a training speed rests on: the terms of a step, a table of shares of the peak where their
+constants are not known, or what was given."""
+
+
 class TrainingRunEstimate(Value):
     """What one run needs."""
 
@@ -182,6 +187,8 @@ class TrainingRunEstimate(Value):
     """Model FLOPs over the dense peak of the compute precision."""
     mfu_convention: Literal["6P"]
     """Which FLOPs the numerator counts."""
+    speed_basis: SpeedBasis
+    """What the speed rests on."""
     steady_hours: float
     """Hours on `gpu_count` GPUs at steady speed without any failure, times the run multiplier."""
     goodput_fraction: float

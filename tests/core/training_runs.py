@@ -29,6 +29,17 @@ def with_gpu(key, **facts):
     return replace(snapshot(), gpus=gpus)
 
 
+@cache
+def table_only():
+    """The snapshot without the constants of a step: the table of shares answers."""
+    kept = {
+        name: assumption
+        for name, assumption in snapshot().assumptions.items()
+        if not name.startswith("training_gemm_fraction")
+    }
+    return replace(snapshot(), assumptions=kept)
+
+
 def run(**fields):
     """A run of the contract's example, with other fields."""
     base = {

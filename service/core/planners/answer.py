@@ -120,6 +120,7 @@ def _run(schedule: RunSchedule, amount: Decimal | None) -> TrainingRunEstimate:
         model_flops=need.model_flops,
         mfu_fraction=need.mfu_fraction,
         mfu_convention="6P",
+        speed_basis=need.speed_basis,
         steady_hours=need.steady_hours,
         goodput_fraction=need.goodput_fraction,
         wall_clock_hours=Range(

@@ -11,10 +11,10 @@ from service.core.planners.workloads import RunNeed
 from service.core.recorder import Recorder
 from service.core.run.case import RunCase, missing_peak, resolve
 from service.core.run.choice import Choice, choose, rate_of
+from service.core.run.factors import ranged, spread
 from service.core.run.hours import RunHours, run_hours
 from service.core.run.layouts import on_gpus
 from service.core.run.sizing import count_for_deadline
-from service.core.run.speed import ranged, spread
 from service.core.scenarios.scenario import Horizon, TrainingRun
 from service.core.snapshot import CatalogSnapshot
 from service.core.units import SECONDS_PER_HOUR
@@ -168,6 +168,7 @@ def _need(case: RunCase, choice: Choice, hours: RunHours, start: datetime) -> Ru
         memory=memory,
         model_flops=model_flops,
         mfu_fraction=mfu,
+        speed_basis="measured" if case.speed is None else case.speed.basis,
         steady_hours=hours.steady,
         goodput_fraction=hours.goodput,
         wall_clock_hours=wall,

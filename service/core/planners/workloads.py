@@ -12,6 +12,7 @@ from service.core.estimates import (
     PoolSize,
     Range,
     ServingMemory,
+    SpeedBasis,
     TrainingMemory,
     Use,
     WorkloadKind,
@@ -33,6 +34,7 @@ class RunNeed:
     memory: TrainingMemory | None
     model_flops: float | None
     mfu_fraction: float | None
+    speed_basis: SpeedBasis
     steady_hours: float
     """Hours at steady speed without any failure, times the run multiplier."""
     goodput_fraction: float

@@ -8,8 +8,10 @@ from service.core.estimates import Infeasibility, InfeasibilityCode
 from service.core.hardware import ComputePrecision, Gpu, PeakRates
 from service.core.parallelism import GivenLayout
 from service.core.recorder import Recorder
+from service.core.run.factors import positive
 from service.core.run.hours import FailureModel, failure_model
 from service.core.run.layouts import RECOMPUTES, LayoutAxes, LayoutRules, given_degrees
+from service.core.run.mechanism import mechanism_of
 from service.core.run.memory import MemoryModel, state_bytes
 from service.core.run.network import NetworkModel, scale_out_bytes_per_s
 from service.core.run.parts import (
@@ -17,7 +19,7 @@ from service.core.run.parts import (
     attention_forward_flops_per_token,
     model_parts,
 )
-from service.core.run.speed import ModelWork, SpeedModel, positive
+from service.core.run.speed import ModelWork, SpeedModel
 from service.core.scenarios.scenario import TrainingRun
 from service.core.scenarios.stacks import STACKS
 from service.core.scenarios.training_state import STATE_RECIPES
@@ -119,7 +121,14 @@ def resolve(
         run=run,
         gpu=gpu,
         architecture=architecture,
-        speed=None if architecture is None else SpeedModel(run, gpu, _work(run, architecture)),
+        speed=None
+        if architecture is None
+        else SpeedModel(
+            run,
+            gpu,
+            _work(run, architecture),
+            mechanism_of(run, gpu, architecture, recorder) if has_layers else None,
+        ),
         layouts=_layouts(
             run, gpu, architecture, snapshot=snapshot, recorder=recorder, pointer=pointer
         )

@@ -11,6 +11,7 @@ from service.core.estimates import Infeasibility
 from service.core.parallelism import GivenLayout
 from service.core.recorder import Recorder
 from service.core.run.case import LayoutModels, RunCase
+from service.core.run.factors import Factor
 from service.core.run.layouts import (
     Condition,
     LayoutAxes,
@@ -19,7 +20,6 @@ from service.core.run.layouts import (
     on_gpus,
 )
 from service.core.run.memory import available_bytes
-from service.core.run.speed import Factor
 from service.core.units import BYTES_PER_GIB
 
 EQUAL_SPEED = 1e-9

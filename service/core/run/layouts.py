@@ -251,7 +251,10 @@ class LayoutRules:
         self._check_size(prod(len(choice) for choice in choices))
         columns = _columns(product(*choices))
         tensor, pipeline, virtual, context, expert = columns
-        even = (virtual == 1) | ((pipeline > 1) & (self.layer_count % (pipeline * virtual) == 0))
+        # Embedding and head may count as layers: the end stages then hold one layer less.
+        chunks = pipeline * virtual
+        whole = (self.layer_count % chunks == 0) | ((self.layer_count + 2) % chunks == 0)
+        even = (virtual == 1) | ((pipeline > 1) & whole)
         ones = np.ones_like(tensor)
         axes = LayoutAxes(tensor, pipeline, virtual, context, expert, *[ones] * 5)
         return axes.take(even)

@@ -1,16 +1,28 @@
 """The time of a step on a GPU of the catalog: its rates, the stack, and the constants of both."""
 
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from service.core.architecture.model import ModelArchitecture
 from service.core.errors import NoConstants
 from service.core.hardware import ComputePrecision, Gpu
 from service.core.recorder import Recorder
+from service.core.registry import define_quantity
+from service.core.run.factors import positive
+from service.core.run.layouts import LayoutAxes
+from service.core.run.network import scale_out_bytes_per_s
 from service.core.run.step import Machine, StepModel
 from service.core.run.step_constants import SIXTEEN_BIT, Look, step_constants
 from service.core.run.step_work import step_work
-from service.core.scenarios.stacks import StackTraits
+from service.core.scenarios.scenario import TrainingRun
+from service.core.scenarios.stacks import STACKS, SoftwareStack, StackTraits, stack_of
 from service.core.units import BYTES_PER_GB
+
+MAY_BE_ZERO = ("_s", "_per_layer", "_growth", "_per_year", "_exposed_fraction", "_per_logit")
+"""Endings of constants that only add time."""
 
 
 def machine_of(gpu: Gpu, precision: ComputePrecision, scale_out_bytes_per_s: float) -> Machine:
@@ -69,7 +81,9 @@ def step_model(
     """
 
     def assumed(name: str, *qualifiers: str) -> Any:
-        return recorder.assume(name, *qualifiers).value
+        may_be_zero = name.endswith(MAY_BE_ZERO)
+        look_up = recorder.assume if may_be_zero else partial(positive, recorder)
+        return look_up(name, *qualifiers).value
 
     def has(name: str, *qualifiers: str) -> bool:
         return ".".join((name, *qualifiers)) in recorder.snapshot.assumptions
@@ -89,3 +103,154 @@ def step_model(
         sequence_tokens=sequence_tokens,
         weight_gradient_fraction=weight_gradient_fraction,
     )
+
+
+for _name, _formula in {
+    "training_compute_s_per_step": "matrices, attention, memory passes and experts of a step",
+    "training_launch_s_per_step": "what launching kernels adds where the host is the slower one",
+    "training_exposed_network_s_per_step": "exchanges of all kinds that computation does not hide",
+    "training_bubble_s_per_step": "micro-batch time · (stages - 1) / chunks",
+    "training_optimizer_s_per_step": "bytes of weights and their state / reached bandwidth",
+}.items():
+    define_quantity(_name, unit="s", per="gpu", formula=_formula)
+
+
+@dataclass(frozen=True)
+class StepShares:
+    """Where the time of one step goes. [s]"""
+
+    total_s: Any
+    compute_s: Any
+    launch_s: Any
+    network_s: Any
+    bubble_s: Any
+    optimizer_s: Any
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """The time of a step of one run on one GPU, whatever the stack and the layout."""
+
+    architecture: ModelArchitecture
+    gpu: Gpu
+    machine: Machine
+    precision: ComputePrecision
+    sequence_tokens: int
+    weight_gradient_fraction: float = 1.0
+    software_year: float | None = None
+    named_stack: SoftwareStack | None = None
+    """None: the vendor's for layouts that split layers, stages or experts, else sharded PyTorch."""
+
+    @property
+    def stacks(self) -> tuple[SoftwareStack, ...]:
+        """Stacks that layouts may need."""
+        return ("vendor_tuned", "pytorch_fsdp") if self.named_stack is None else (self.named_stack,)
+
+    def model(self, stack: SoftwareStack, recorder: Recorder) -> StepModel:
+        """The time of a step on one stack.
+
+        Raises:
+            NoConstants: If the catalog holds none for the GPU's class or the precision.
+        """
+        return step_model(
+            self.architecture,
+            self.machine,
+            STACKS[stack],
+            gpu=self.gpu,
+            precision=self.precision,
+            sequence_tokens=self.sequence_tokens,
+            recorder=recorder,
+            weight_gradient_fraction=self.weight_gradient_fraction,
+            software_year=self.software_year,
+        )
+
+    def stack_of(self, axes: LayoutAxes) -> SoftwareStack:
+        """The stack of one layout."""
+        return self.named_stack or stack_of(bool(axes.is_vendor_tuned))
+
+    def rates(self, axes: LayoutAxes, recorder: Recorder) -> Any:
+        """Tokens that one GPU advances in a second, for one layout or many. [token/s]"""
+        vendor = axes.is_vendor_tuned
+        if self.named_stack is not None or np.ndim(vendor) == 0:
+            times = self.model(self.stack_of(axes.take(0)), recorder).times(axes)
+            return self._rate(axes, times.total_s)
+        rates = np.empty(vendor.shape)
+        for is_vendor in (False, True):
+            mask = vendor == is_vendor
+            if mask.any():
+                some = axes.take(mask)
+                times = self.model(stack_of(is_vendor), recorder).times(some)
+                rates[mask] = self._rate(some, times.total_s)
+        return rates
+
+    def _rate(self, axes: LayoutAxes, total_s: Any) -> Any:
+        sequences = axes.micro_batch_sequences * axes.micro_batch_count
+        return sequences * self.sequence_tokens * axes.data / (total_s * axes.gpu_count)
+
+    def shares(self, axes: LayoutAxes, recorder: Recorder) -> StepShares:
+        """Where the time of a step goes, for one layout. [s]"""
+        model = self.model(self.stack_of(axes), recorder)
+        times, count = model.times(axes), axes.micro_batch_count
+        compute = times.gemm_s + times.attention_s + times.streamed_s + times.expert_s
+        exchanged = times.tensor_s + times.all_to_all_s + times.sharding_s + times.handed_s
+        network = exchanged * count + times.exchange_s
+        launch = times.host_s * count
+        known = network + launch + times.bubble_s + times.optimizer_s
+        straggling = times.total_s - known - compute * count
+        return StepShares(
+            total_s=times.total_s,
+            # Waiting for the largest stage and the slowest GPU counts as computing.
+            compute_s=compute * count + straggling,
+            launch_s=launch,
+            network_s=network,
+            bubble_s=times.bubble_s,
+            optimizer_s=times.optimizer_s,
+        )
+
+    def publish(self, axes: LayoutAxes, recorder: Recorder) -> None:
+        """Record where the time of a step goes under one layout."""
+        shares = self.shares(axes, recorder)
+        recorder.note("training_mechanistic_step_s", float(shares.total_s))
+        recorder.note("training_compute_s_per_step", float(shares.compute_s))
+        recorder.note("training_launch_s_per_step", float(shares.launch_s))
+        recorder.note("training_exposed_network_s_per_step", float(shares.network_s))
+        recorder.note("training_bubble_s_per_step", float(shares.bubble_s))
+        recorder.note("training_optimizer_s_per_step", float(shares.optimizer_s))
+
+    def ceiling_rate(self, recorder: Recorder) -> float:
+        """Speed of matrices alone on the best stack, which no layout exceeds. [token/s]"""
+        return max(self._matrix_rate(self.model(stack, recorder)) for stack in self.stacks)
+
+    def _matrix_rate(self, model: StepModel) -> float:
+        work, machine, c = model.work, model.machine, model.constants
+        routed = 0 if work.routed is None else work.routed.active_parameter_count
+        passes = 2.0 * (2.0 + self.weight_gradient_fraction)
+        layers = (work.gemm_parameter_count + routed) / (c.gemm_fraction * machine.peak_flop_per_s)
+        head = work.head_parameter_count / (c.gemm_fraction_bf16 * machine.bf16_peak_flop_per_s)
+        return float(1.0 / (passes * (layers + head)))
+
+
+def mechanism_of(
+    run: TrainingRun, gpu: Gpu, architecture: ModelArchitecture, recorder: Recorder
+) -> Mechanism | None:
+    """The time of a run's steps, or None where the catalog holds no constants for it."""
+    if run.speed.kind != "estimated":
+        return None
+    quiet = recorder.off()
+    try:
+        network = scale_out_bytes_per_s(gpu, recorder.snapshot, quiet)
+        mechanism = Mechanism(
+            architecture=architecture,
+            gpu=gpu,
+            machine=machine_of(gpu, run.compute_precision, network),
+            precision=run.compute_precision,
+            sequence_tokens=run.sequence_length_tokens,
+            weight_gradient_fraction=1.0 if run.adapter is None else 0.0,
+            software_year=run.speed.software_year,
+            named_stack=run.speed.software_stack,
+        )
+        for stack in mechanism.stacks:
+            mechanism.model(stack, quiet)
+    except NoConstants:
+        return None
+    return mechanism

@@ -9,10 +9,10 @@ from service.core.formulas import communication, training_time
 from service.core.hardware import Gpu
 from service.core.recorder import Recorder
 from service.core.registry import define_quantity
+from service.core.run.factors import positive
 from service.core.run.layouts import LayoutAxes
 from service.core.run.memory import StateBytes
 from service.core.run.parts import ModelParts
-from service.core.run.speed import positive
 from service.core.scenarios.scenario import TrainingRun
 from service.core.snapshot import CatalogSnapshot
 from service.core.units import BITS_PER_BYTE, BYTES_PER_GB

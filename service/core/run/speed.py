@@ -1,21 +1,30 @@
 """Speed of a training run: given, measured, or estimated from shares of the bf16 peak."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from service.core.assumptions import AssumptionUsed
-from service.core.errors import InvalidScenario, NoConstants
+from service.core.errors import NoConstants
+from service.core.estimates import SpeedBasis
 from service.core.formulas import flops, training_time
 from service.core.hardware import Gpu
 from service.core.recorder import Recorder
 from service.core.registry import define_quantity
+from service.core.run.factors import (
+    PYTORCH_FSDP,
+    VENDOR_TUNED,
+    Factor,
+    by_stack,
+    positive,
+    ranged,
+    spread,
+    when,
+)
 from service.core.run.layouts import SHARDINGS, LayoutAxes
+from service.core.run.mechanism import Mechanism
 from service.core.scenarios.scenario import TrainingRun
 
-VENDOR_TUNED, PYTORCH_FSDP = "vendor_tuned", "pytorch_fsdp"
 TABLE_PRECISION = {"fp16": "bf16"}
 """A precision that shares the constants of another: equal rates, equal kernels."""
 
@@ -27,13 +36,14 @@ define_quantity(
 )
 
 
-@dataclass(frozen=True)
-class Factor:
-    """One factor of the speed: typical value between its 10th and 90th percentile."""
-
-    value: Any
-    low: Any
-    high: Any
+define_quantity(
+    "training_table_tokens_per_s_per_gpu",
+    unit="token/s",
+    per="gpu",
+    formula="bf16 peak · share of the table / (FLOPs per token · pipeline slowdown)",
+)
+RARE_STACKS = ("huggingface", "deepspeed", "jax")
+"""Stacks of which few rows were published: their band is wider."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +68,15 @@ class SpeedModel:
     run: TrainingRun
     gpu: Gpu
     work: ModelWork
+    mechanism: Mechanism | None = None
+    """None where the layers or the constants of a step are not known: the table answers then."""
+
+    @property
+    def basis(self) -> SpeedBasis:
+        """What the speed of the run rests on."""
+        if self.run.speed.kind != "estimated":
+            return self.run.speed.kind
+        return "table" if self.mechanism is None else "mechanism"
 
     @property
     def peak_flop_per_s(self) -> float | None:
@@ -128,6 +147,46 @@ class SpeedModel:
     def estimated_rate(self, axes: LayoutAxes, recorder: Recorder) -> tuple[Any, list[Factor]]:
         """Tokens that one GPU advances in a second, and the factors it rests on. [token/s]
 
+        By the terms of a step where their constants are known, else by the table of shares.
+
+        Raises:
+            NoConstants: If the catalog holds neither for the GPU or its class.
+        """
+        if self.mechanism is None:
+            return self.table_rate(axes, recorder)
+        rate, factor = self.mechanism.rates(axes, recorder), self._residual(recorder)
+        if recorder.is_on:
+            self._publish_mechanism(axes, float(rate), factor, recorder)
+        return rate, [factor]
+
+    def _residual(self, recorder: Recorder) -> Factor:
+        """Actual speed over the estimate: what runs left that were held out of the fit."""
+        stack = self._named_stack
+        kind = "thin" if stack in RARE_STACKS else "dense"
+        used = positive(
+            recorder, "training_speed_residual_factor", "mixture" if self.work.is_mixture else kind
+        )
+        return Factor(used.value, used.low, used.high)
+
+    def _publish_mechanism(
+        self, axes: LayoutAxes, rate: float, factor: Factor, recorder: Recorder
+    ) -> None:
+        """Record the speed, where the time goes, and what the table would say."""
+        if self.mechanism is None:
+            raise LookupError("no mechanism to publish")
+        recorder.note(
+            "training_tokens_per_s_per_gpu", rate, low=rate * factor.low, high=rate * factor.high
+        )
+        self.mechanism.publish(axes, recorder)
+        try:
+            table, _ = self.table_rate(axes, recorder.off())
+        except NoConstants:
+            return
+        recorder.note("training_table_tokens_per_s_per_gpu", float(table))
+
+    def table_rate(self, axes: LayoutAxes, recorder: Recorder) -> tuple[Any, list[Factor]]:
+        """Speed by the table of shares of the bf16 peak, and the factors it rests on. [token/s]
+
         Raises:
             NoConstants: If the catalog holds no share of the peak for the GPU or its class.
         """
@@ -160,7 +219,9 @@ class SpeedModel:
         Raises:
             NoConstants: If the catalog holds no share of the peak for the GPU or its class.
         """
-        both = np.array([True, False]) if self._named_stack is None else self._is_vendor(True)
+        if self.mechanism is not None:
+            return self.mechanism.ceiling_rate(recorder)
+        both = np.array([True, False]) if self._table_stack is None else self._is_vendor(True)
         share = np.nanmax(self._table(both, recorder)[0].value)
         return float(
             training_time.training_tokens_per_s_per_gpu(
@@ -182,9 +243,9 @@ class SpeedModel:
 
     def _is_vendor(self, is_vendor_tuned: Any) -> Any:
         """True where the vendor's stack is used: where the run says so, else by layout."""
-        if self._named_stack is None:
+        if self._table_stack is None:
             return is_vendor_tuned
-        return np.full(np.shape(is_vendor_tuned), self._named_stack == VENDOR_TUNED)[()]
+        return np.full(np.shape(is_vendor_tuned), self._table_stack == VENDOR_TUNED)[()]
 
     def factors(self, axes: LayoutAxes, recorder: Recorder) -> list[Factor]:
         """The table's share of the bf16 peak and every factor that applies to it."""
@@ -212,6 +273,19 @@ class SpeedModel:
     @property
     def _named_stack(self) -> str | None:
         return self.run.speed.software_stack if self.run.speed.kind == "estimated" else None
+
+    @property
+    def _table_stack(self) -> str | None:
+        """The column of the table that is nearest to the named stack."""
+        if self._named_stack is None:
+            return None
+        is_sharded = self._named_stack in {
+            "pytorch_fsdp",
+            "pytorch_eager",
+            "huggingface",
+            "deepspeed",
+        }
+        return PYTORCH_FSDP if is_sharded else VENDOR_TUNED
 
     def _table(self, vendor: Any, recorder: Recorder) -> list[Factor]:
         """Share of the bf16 peak; a class's share has a wider band than the GPU's own."""
@@ -266,47 +340,3 @@ class SpeedModel:
             for full in (needed.value, needed.high, needed.low)
         ]
         return [Factor(*(np.where(is_sharded, share, 1.0)[()] for share in shares))]
-
-
-def positive(recorder: Recorder, name: str, *qualifiers: str) -> AssumptionUsed:
-    """An assumption that something is divided by or multiplied with: above zero.
-
-    Raises:
-        InvalidScenario: If it was overridden by zero or less.
-    """
-    used = recorder.assume(name, *qualifiers)
-    if used.low <= 0:
-        raise InvalidScenario(f"{used.name} must be above zero", pointer=used.override_at)
-    return used
-
-
-def when(condition: Any, recorder: Recorder, name: str, *qualifiers: str) -> list[Factor]:
-    """A factor where a condition holds; not looked up where it holds nowhere."""
-    if not np.any(condition):
-        return []
-    used = positive(recorder, name, *qualifiers)
-    return [Factor(*(np.where(condition, x, 1.0)[()] for x in (used.value, used.low, used.high)))]
-
-
-def by_stack(condition: Any, vendor: Any, recorder: Recorder, name: str) -> list[Factor]:
-    """A factor that differs by software stack, where a condition holds."""
-    return [
-        *when(np.logical_and(condition, vendor), recorder, name, VENDOR_TUNED),
-        *when(np.logical_and(condition, np.logical_not(vendor)), recorder, name, PYTORCH_FSDP),
-    ]
-
-
-def spread(factors: Sequence[Factor]) -> tuple[float, float]:
-    """By how much independent factors together may be lower, and higher, than their product."""
-    slow = training_time.root_sum_square_factor(factors=[f.value / f.low for f in factors])
-    fast = training_time.root_sum_square_factor(factors=[f.high / f.value for f in factors])
-    return float(slow), float(fast)
-
-
-def ranged(
-    recorder: Recorder, formula: Callable[..., Any], *, less: float, more: float, **inputs: Any
-) -> float:
-    """Evaluate a formula whose result may be lower, or higher, by these factors."""
-    value = float(formula(**inputs))
-    recorder.evaluate(formula, low=value / less, high=value * more, **inputs)
-    return value

@@ -21,6 +21,7 @@ from tests.core.training_runs import (
     quantities,
     refusal,
     snapshot,
+    table_only,
     with_gpu,
 )
 
@@ -75,7 +76,7 @@ def test_a_measured_speed_tells_the_mfu():
 
 def test_an_estimate_is_the_tables_share_of_the_bf16_peak_with_bubble():
     layout = given(tensor_parallel=8, pipeline_parallel=4, recompute="none")
-    found = need(layout=layout)
+    found = need(catalog=table_only(), layout=layout)
     share = assumed("bf16_peak_fraction.h100-sxm5-80gb.bf16.vendor_tuned").value
     # 80 layers, 64 heads of 128 keys and values, half of 8,192 keys seen: 3 · 80 · 4·8192 · 4096.
     work = 6 * LLAMA_70B + 3 * 80 * 4 * 64 * 128 * 4096
@@ -87,18 +88,35 @@ def test_an_estimate_is_the_tables_share_of_the_bf16_peak_with_bubble():
     assert found.wall_clock_hours.value == pytest.approx(wall, rel=1e-12)
 
 
+def test_an_estimate_is_made_of_the_terms_of_a_step():
+    found = quantities(layout=given(tensor_parallel=8, pipeline_parallel=4, recompute="none"))
+    names = ("compute", "launch", "exposed_network", "bubble", "optimizer")
+    parts = [found[f"training_{name}_s_per_step"].value for name in names]
+    step = found["training_mechanistic_step_s"].value
+    assert sum(parts) == pytest.approx(step, rel=1e-12)
+    # 4,194,304 tokens a step on 512 GPUs.
+    rate = found["training_tokens_per_s_per_gpu"]
+    assert rate.value == pytest.approx(4_194_304 / (512 * step), rel=1e-12)
+    band = assumed("training_speed_residual_factor.dense")
+    assert (rate.low, rate.high) == pytest.approx((rate.value * band.low, rate.value * band.high))
+    # Two published estimates of the same model on the same part differ by less than 1.6.
+    table = found["training_table_tokens_per_s_per_gpu"].value
+    assert 1 / 1.6 < rate.value / table < 1.6
+
+
 def test_an_uneven_pipeline_waits_for_its_longest_stage():
     shared = {"sharding": "zero_1", "recompute": "full", "micro_batch_sequences": 1}
-    even = need(layout=given(tensor_parallel=8, pipeline_parallel=8, **shared))
+    table = {"catalog": table_only()}
+    even = need(layout=given(tensor_parallel=8, pipeline_parallel=8, **shared), **table)
     # 80 layers over 16 stages are 5 each; over 32 they are 3 on the longest instead of 2.5.
-    uneven = need(layout=given(tensor_parallel=8, pipeline_parallel=32, **shared))
+    uneven = need(layout=given(tensor_parallel=8, pipeline_parallel=32, **shared), **table)
     bubble = {8: 7 / 64, 32: 31 / 256}
     factor = (1 + bubble[32]) / (1 + bubble[8]) * (3 * 32 / 80)
     assert uneven.steady_hours / even.steady_hours == pytest.approx(factor, rel=1e-9)
 
 
 def test_fp8_in_the_table_is_a_share_of_the_bf16_peak_and_mfu_of_the_fp8_peak():
-    found = need(layout=given(tensor_parallel=8), compute_precision="fp8")
+    found = need(catalog=table_only(), layout=given(tensor_parallel=8), compute_precision="fp8")
     share = assumed("bf16_peak_fraction.h100-sxm5-80gb.fp8.vendor_tuned").value
     work = 6 * LLAMA_70B + 3 * 80 * 4 * 64 * 128 * 4096
     rate = H100_PEAK * share / work
@@ -108,7 +126,11 @@ def test_fp8_in_the_table_is_a_share_of_the_bf16_peak_and_mfu_of_the_fp8_peak():
 
 
 def test_the_range_of_an_estimate_joins_speed_failures_and_the_rest_as_squares():
-    found = need(layout=given(tensor_parallel=8), reliability={"failures_per_1000_node_days": 0})
+    found = need(
+        catalog=table_only(),
+        layout=given(tensor_parallel=8),
+        reliability={"failures_per_1000_node_days": 0},
+    )
     table = assumed("bf16_peak_fraction.h100-sxm5-80gb.bf16.vendor_tuned")
     other = assumed("end_to_end_other_fraction")
     save = assumed("checkpoint_save_s")
@@ -139,8 +161,8 @@ def test_a_given_speed_and_given_failures_leave_no_range():
 
 def test_a_gpu_without_constants_of_its_own_takes_its_classs_with_a_wider_band():
     layout = given(tensor_parallel=8)
-    own = quantities(layout=layout)["training_bf16_peak_fraction"]
-    _, recorder = answer(layout=layout, gpu="h200-sxm-141gb")
+    own = quantities(catalog=table_only(), layout=layout)["training_bf16_peak_fraction"]
+    _, recorder = answer(catalog=table_only(), layout=layout, gpu="h200-sxm-141gb")
     used = {assumption.name for assumption in recorder.assumptions()}
     borrowed = {q.name: q for q in recorder.quantities()}["training_bf16_peak_fraction"]
     assert "bf16_peak_fraction.hopper.bf16.vendor_tuned" in used
@@ -150,7 +172,7 @@ def test_a_gpu_without_constants_of_its_own_takes_its_classs_with_a_wider_band()
 
 
 def test_a_class_without_constants_gives_no_number():
-    reason = refusal(gpu="l40s-48gb")
+    reason = refusal(catalog=with_gpu("l40s-48gb", gpu_class="other"), gpu="l40s-48gb")
     assert reason.code == "no_constants"
     assert "l40s-48gb" in reason.limit
 
@@ -220,7 +242,8 @@ def test_an_assumption_overridden_by_zero_is_refused_where_it_stands():
 def test_an_overridden_assumption_decides_and_has_no_range():
     name = "bf16_peak_fraction.h100-sxm5-80gb.bf16.vendor_tuned"
     layout = given(tensor_parallel=8)
-    share = quantities(overrides={name: 0.25}, layout=layout)["training_bf16_peak_fraction"]
+    found = quantities(catalog=table_only(), overrides={name: 0.25}, layout=layout)
+    share = found["training_bf16_peak_fraction"]
     assert share.low == share.value == share.high == 0.25
 
 

@@ -4,12 +4,12 @@ import pytest
 
 from service.core.recorder import Recorder
 from service.core.run.case import resolve
-from service.core.run.layouts import SHARDINGS, LayoutAxes
+from service.core.run.layouts import RECOMPUTES, SHARDINGS, LayoutAxes
 from service.core.run.network import scale_out_bytes_per_s
 from tests.core.training_runs import POINTER, assumed, on, quantities, run, snapshot
 
 ZERO_3 = SHARDINGS.index("zero_3")
-NONE, FULL = 0, 2
+NONE, FULL = 0, RECOMPUTES.index("full")
 
 
 def case_of(**fields):
@@ -138,14 +138,14 @@ def test_fully_sharded_weights_starve_small_micro_batches_between_nodes():
     assert share(inside, **short) == plain
 
 
-def test_the_rate_loses_the_bubble_and_adapters_gain_a_third():
+def test_the_tables_rate_loses_the_bubble_and_adapters_gain_a_third():
     case = case_of()
-    plain = case.speed.estimated_rate(axes(), case.recorder.off())[0]
+    plain = case.speed.table_rate(axes(), case.recorder.off())[0]
     piped = axes(tensor=8, pipeline=4, micro_batch_count=16)
-    bubble = case.speed.estimated_rate(piped, case.recorder.off())[0]
+    bubble = case.speed.table_rate(piped, case.recorder.off())[0]
     assert plain / bubble == pytest.approx(1 + 3 / 16)
     lora = case_of(adapter={"kind": "lora"})
-    faster = lora.speed.estimated_rate(axes(), lora.recorder.off())[0]
+    faster = lora.speed.table_rate(axes(), lora.recorder.off())[0]
     # 4P + 3A instead of 6P + 3A.
     weights, attention = 70_553_706_496, 80 * 4 * 64 * 128 * 4096
     ratio = (6 * weights + 3 * attention) / (4 * weights + 3 * attention)
