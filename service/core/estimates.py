@@ -187,8 +187,8 @@ class TrainingRunEstimate(Value):
     """Model FLOPs over the dense peak of the compute precision."""
     mfu_convention: Literal["6P"]
     """Which FLOPs the numerator counts."""
-    speed_basis: SpeedBasis
-    """What the speed rests on."""
+    speed_basis: SpeedBasis | None = None
+    """What the speed rests on; null in plans that were made before it was told."""
     steady_hours: float
     """Hours on `gpu_count` GPUs at steady speed without any failure, times the run multiplier."""
     goodput_fraction: float

@@ -145,21 +145,7 @@ def _need(case: RunCase, choice: Choice, hours: RunHours, start: datetime) -> Ru
     if axes is not None and layouts is not None:
         memory = layouts.memory.answer(axes, recorder)
         layouts.network.publish(axes, choice.rate, recorder)
-    case.failures.publish(choice.gpu_count, recorder)
-    wall = hours.wall_clock
-    ranged(
-        recorder,
-        training_time.training_gpu_hours,
-        less=wall.value / wall.low,
-        more=wall.high / wall.value,
-        gpu_count=choice.gpu_count,
-        wall_clock_hours=wall.value,
-    )
-    recorder.evaluate(
-        training_time.training_step_count,
-        training_tokens=case.run.training_tokens,
-        global_batch_tokens=case.run.global_batch_tokens,
-    )
+    _publish_hours(case, choice, hours)
     return RunNeed(
         run=case.run,
         gpu=case.gpu,
@@ -171,11 +157,30 @@ def _need(case: RunCase, choice: Choice, hours: RunHours, start: datetime) -> Ru
         speed_basis="measured" if case.speed is None else case.speed.basis,
         steady_hours=hours.steady,
         goodput_fraction=hours.goodput,
-        wall_clock_hours=wall,
+        wall_clock_hours=hours.wall_clock,
         checkpoint_bytes=_checkpoint_bytes(case),
         checkpoint_interval_s=case.failures.checkpoint_interval_s.value,
         restart_s=case.failures.restart_s.value,
         start=start,
+    )
+
+
+def _publish_hours(case: RunCase, choice: Choice, hours: RunHours) -> None:
+    """Record failures, GPU-hours and steps."""
+    wall = hours.wall_clock
+    case.failures.publish(choice.gpu_count, case.recorder)
+    ranged(
+        case.recorder,
+        training_time.training_gpu_hours,
+        less=wall.value / wall.low,
+        more=wall.high / wall.value,
+        gpu_count=choice.gpu_count,
+        wall_clock_hours=wall.value,
+    )
+    case.recorder.evaluate(
+        training_time.training_step_count,
+        training_tokens=case.run.training_tokens,
+        global_batch_tokens=case.run.global_batch_tokens,
     )
 
 
