@@ -37,9 +37,24 @@ def test_a_frozen_plan_is_read(version):
     assert str(plan.totals.amount) == document["totals"]["amount"]
 
 
+def without_new_empty_fields(found, document):
+    """What was read, less null and zero fields that the stored document does not have yet."""
+    if isinstance(found, dict):
+        kept = found.keys() if not isinstance(document, dict) else document.keys()
+        return {
+            key: without_new_empty_fields(value, (document or {}).get(key))
+            for key, value in found.items()
+            if key in kept or value not in (None, 0)
+        }
+    if isinstance(found, list):
+        return [without_new_empty_fields(a, b) for a, b in zip(found, document, strict=True)]
+    return found
+
+
 def test_a_plan_of_version_1_comes_back_as_it_was():
     document = json.loads(body(1))
-    assert json.loads(read_plan(body(1), 1).model_dump_json()) == document
+    found = json.loads(read_plan(body(1), 1).model_dump_json())
+    assert without_new_empty_fields(found, document) == document
 
 
 def test_a_plan_of_an_old_shape_is_led_through_every_step(monkeypatch):
