@@ -114,6 +114,7 @@ def pools(
     into=None,
     speed=None,
     owned=False,
+    count_in_time=None,
 ):
     """Pools of runs and services over a horizon; every instance has `multiple` GPUs."""
     scenario = Scenario.model_validate(
@@ -133,6 +134,7 @@ def pools(
         gpu_multiple=lambda _pool, _gpu: multiple,
         site_of=lambda _pool, _gpu: None,
         is_owned=lambda _pool, _gpu: owned,
+        count_in_time=lambda _run, _day: count_in_time,
     )
 
 

@@ -195,11 +195,14 @@ class TrainingRunEstimate(Value):
     """Share of the time on GPUs of its own that makes progress; redo after preemptions in a shared
     pool is not in it but in the pool's `redo_gpu_hours`."""
     wall_clock_hours: Range
-    """Hours from start to finish, in a shared pool with the hours in which the run stands."""
+    """Hours from start to finish, in a shared pool with the hours in which the run stands.
+
+    Of a run that would outlive the horizon, what it would take: on GPUs of its own, or in a fleet
+    of a given size at its mean pace within the horizon, at most to the end of the year 2100."""
     wall_clock_days: float
     """The same in days."""
     finish_date: date
-    """Day on which the run ends."""
+    """Day on which the run ends, or would end if the horizon were long enough."""
     gpu_hours: float
     """GPU-hours that the run holds: `gpu_count` times wall clock on GPUs of its own; in a shared
     pool the sum over its hours of the GPUs that it takes, redo after preemptions included."""

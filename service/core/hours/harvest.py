@@ -37,6 +37,8 @@ class Job:
     """Hours that a preemption costs."""
     elastic: bool
     """True when only the GPUs that are given back lose them."""
+    has_date: bool = False
+    """True when `due` was asked for, and not only follows from its hours alone."""
 
     @property
     def gpu_hours(self) -> float:
@@ -71,6 +73,16 @@ class Schedule:
     def in_time(self) -> bool:
         """True when it ends by its date."""
         return self.finish is not None and self.finish <= self.job.due + HOUR_NOISE
+
+    @property
+    def is_late(self) -> bool:
+        """True when it outlives the horizon, or a date that was asked for."""
+        return self.finish is None or (self.job.has_date and not self.in_time)
+
+    def done_when_due(self, hour_count: int) -> float:
+        """Progress by the date of the run, or by the end of the horizon. [gpu_hour]"""
+        due = hour_count if self.finish is None else int(self.job.due)
+        return float(self.used[: due - self.first].sum())
 
 
 def alone(job: Job) -> Schedule:

@@ -1,5 +1,6 @@
 """The hours of a plan: numbered in UTC, grouped by real months, told apart by local time."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -62,6 +63,10 @@ class Timeline:
         """Sum (or the most) of the hours of each month."""
         result: NDArray[Any] = combine.reduceat(hours, self.edges[:-1])
         return result
+
+    def together(self, parts: Iterable[Counts]) -> Counts:
+        """Sum of what several hold in each hour. [count]"""
+        return sum(parts, start=np.zeros(self.hour_count, dtype=np.int64))
 
     def cycle(self, time_zone: str, hours_per_cycle: int) -> tuple[Counts, Counts]:
         """Local hour of the day or week in each UTC hour, and how often each falls in a month."""

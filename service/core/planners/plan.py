@@ -4,6 +4,8 @@ This is the only place where training and serving meet; each step is a planner o
 """
 
 from dataclasses import dataclass, field, replace
+from datetime import date
+from functools import partial
 
 from service.core.advice.sides import HeldFor, charges
 from service.core.assumptions import AssumptionUsed
@@ -25,7 +27,12 @@ from service.core.planners.training import plan_training_run
 from service.core.planners.workloads import PoolsOutcome, ReplicaCapacity, RunNeed
 from service.core.recorder import Recorder
 from service.core.scenarios.procurement import PoolKind
-from service.core.scenarios.scenario import Scenario, ServingService, TrainingRun
+from service.core.scenarios.scenario import (
+    FinishBySizing,
+    Scenario,
+    ServingService,
+    TrainingRun,
+)
 from service.core.snapshot import CatalogSnapshot
 
 
@@ -100,6 +107,7 @@ def estimate_fleet(
             gpu_multiple=buying.gpu_multiple,
             site_of=buying.site_of,
             is_owned=buying.is_owned,
+            count_in_time=partial(_count_in_time, buying),
         )
         refused = (*refused, *outcome.infeasibilities)
     answer = Answer(scenario, recorder, outcome, (*refused, *buying.refused.values()))
@@ -166,6 +174,18 @@ def _plan_run(
         gpu_multiple=buying.gpu_multiple(_pool_of(scenario, "training"), gpu),
         pointer=pointer,
     )
+
+
+def _count_in_time(buying: Buying, run: TrainingRun, last_day: date) -> int | None:
+    """Fewest GPUs on which a run ends by a day, None where none do. [count]"""
+    sizing = FinishBySizing(kind="finish_by", finish_date=last_day)
+    need = _plan_run(
+        run.model_copy(update={"sizing": sizing}),
+        "/scenario/training_runs",
+        buying.scenario,
+        replace(buying, recorder=buying.recorder.off()),
+    )
+    return need.gpu_count if isinstance(need, RunNeed) else None
 
 
 def _plan_service(

@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import date, timedelta
 from itertools import chain
-from math import ceil
 from typing import TypeVar
 
 import numpy as np
@@ -23,14 +23,21 @@ from service.core.hours.service_demand import service_demand
 from service.core.hours.timeline import Counts, Timeline
 from service.core.planners.separate_pool import Served, plan_serving_pool, plan_training_pool
 from service.core.planners.shared_pool import plan_shared_pool
-from service.core.planners.workloads import PoolsOutcome, PoolUse, ReplicaCapacity, RunNeed
+from service.core.planners.workloads import (
+    PoolsOutcome,
+    PoolUse,
+    ReplicaCapacity,
+    RunNeed,
+    RunSchedule,
+)
 from service.core.recorder import Recorder
 from service.core.scenarios.procurement import PoolKind
-from service.core.scenarios.scenario import Scenario
+from service.core.scenarios.scenario import Scenario, TrainingRun
 
 Multiple = Callable[[PoolKind, Gpu], int]
 SiteOf = Callable[[PoolKind, Gpu], str | None]
 IsOwned = Callable[[PoolKind, Gpu], bool]
+CountInTime = Callable[[TrainingRun, date], int | None]
 Workload = TypeVar("Workload")
 MAX_MONTH_COUNT = 120
 """Longest horizon that a scenario may have."""
@@ -45,6 +52,7 @@ def plan_pools(
     gpu_multiple: Multiple,
     site_of: SiteOf,
     is_owned: IsOwned,
+    count_in_time: CountInTime,
 ) -> PoolsOutcome:
     """Size every pool of a plan and say what its GPU-hours do.
 
@@ -56,13 +64,16 @@ def plan_pools(
         gpu_multiple: GPUs of the instance or node that a pool's GPU comes in.
         site_of: Site of a pool's GPU, where it is owned.
         is_owned: Whether a pool's GPUs are owned: then they are held over the whole horizon.
+        count_in_time: Fewest GPUs on which a run ends by a day, None where none do.
 
     Raises:
         InvalidScenario: If a run starts outside the horizon, two different GPUs have one key, or
             a fleet size is given for several kinds of GPU.
     """
     timeline = Timeline.of(scenario.horizon)
-    planning = _Planning(scenario, timeline, recorder, gpu_multiple, site_of, is_owned)
+    planning = _Planning(
+        scenario, timeline, recorder, gpu_multiple, site_of, is_owned, count_in_time
+    )
     planning.check_starts(runs)
     _check_keys([need.gpu for need in runs] + [capacity.gpu for capacity in services])
     served, lacks = planning.served(services)
@@ -70,7 +81,7 @@ def plan_pools(
         pools, late = planning.separate(runs, served)
     else:
         pools, late = planning.shared(runs, served, scenario.pooling.fleet_gpu_count)
-    return planning.outcome(pools, (*lacks, *late))
+    return planning.outcome(pools, runs, (*lacks, *late))
 
 
 def _by_gpu(
@@ -104,6 +115,7 @@ class _Planning:
     gpu_multiple: Multiple
     site_of: SiteOf
     is_owned: IsOwned
+    count_in_time: CountInTime
 
     def check_starts(self, runs: Iterable[RunNeed]) -> None:
         """Refuse a run that starts where the plan has no hours."""
@@ -204,11 +216,12 @@ class _Planning:
     def _too_long(self, need: RunNeed) -> Infeasibility:
         """A run that would still run when the horizon ends, and what would help."""
         available = self.timeline.hour_count - self.timeline.hour_of(need.start)
-        copies = ceil(need.gpu_hours / available / need.gpus_per_copy)
-        fix = f"{copies * need.gpus_per_copy} GPUs at the same speed per GPU"
-        months = self._months_until(need)
-        if months is not None:
-            fix += f", or a horizon of {months} months"
+        last_day = (self.timeline.moment(self.timeline.hour_count) - timedelta(days=1)).date()
+        count, months = self.count_in_time(need.run, last_day), self._months_until(need)
+        fixes = [] if count is None else [f"gpu_count {count}, which ends the run by {last_day}"]
+        fixes += [] if months is None else [f"a horizon of {months} months"]
+        share = available / need.wall_clock_hours.value
+        tokens = int(need.run.training_tokens * share * (1 - HOUR_NOISE))
         return Infeasibility(
             workload=need.run.name,
             code="deadline",
@@ -216,7 +229,7 @@ class _Planning:
             needed=need.wall_clock_hours.value,
             available=available,
             unit="h",
-            nearest_fix=f"{fix}.",
+            nearest_fix=" or ".join(fixes or [f"training_tokens {tokens:,} on as many GPUs"]),
         )
 
     def _months_until(self, need: RunNeed) -> int | None:
@@ -230,12 +243,16 @@ class _Planning:
         return None
 
     def outcome(
-        self, pools: Sequence[PoolUse], infeasibilities: Sequence[Infeasibility]
+        self,
+        pools: Sequence[PoolUse],
+        needs: Sequence[RunNeed],
+        infeasibilities: Sequence[Infeasibility],
     ) -> PoolsOutcome:
-        """All pools together, in the order of the request."""
+        """All pools together, in the order of the request; a run without one as it is alone."""
         kinds = Counter(pool.kind for pool in pools)
         uses = sorted(chain(*(pool.hour_uses for pool in pools)), key=lambda use: use.month)
-        runs = {item.need.run.name: item for pool in pools for item in pool.runs}
+        runs = {need.run.name: RunSchedule(need, need.finish, need.gpu_hours) for need in needs}
+        runs |= {item.need.run.name: item for pool in pools for item in pool.runs}
         services = {item.capacity.service.name: item for pool in pools for item in pool.services}
         return PoolsOutcome(
             pools=tuple(self._size(pool, alone=kinds[pool.kind] == 1) for pool in pools),
@@ -255,7 +272,7 @@ class _Planning:
         )
 
     def _most_by_month(self, held: Sequence[Counts]) -> tuple[int, ...]:
-        together = sum(held, start=np.zeros(self.timeline.hour_count, dtype=np.int64))
+        together = self.timeline.together(held)
         return tuple(self.timeline.by_month(together, np.maximum).tolist())
 
     def _size(self, pool: PoolUse, *, alone: bool) -> PoolSize:

@@ -206,6 +206,7 @@ def plan_training_pool(
     starts = np.array([timeline.hour_of(need.start) for need in needs])
     lengths = np.array([need.wall_clock_hours.value for need in needs])
     ends = np.minimum(starts + lengths, timeline.hour_count)
+    lasting = np.where(starts + lengths <= timeline.hour_count + HOUR_NOISE, ends - starts, lengths)
     cuts = np.unique(np.concatenate((timeline.edges, starts, ends)))
     running = (starts[:, None] <= cuts[:-1]) & (cuts[1:] <= ends[:, None])
     needed: Counts = np.array([need.gpu_count for need in needs], dtype=np.int64) @ running
@@ -229,8 +230,10 @@ def plan_training_pool(
         hour_uses=tuple(sorted(uses, key=lambda use: use.month)),
         services=(),
         runs=tuple(
-            RunSchedule(need, timeline.moment(end), need.gpu_count * (end - start))
-            for need, start, end in zip(needs, starts.tolist(), ends.tolist(), strict=True)
+            RunSchedule(need, timeline.moment(start + hours), need.gpu_count * hours)
+            if start + hours <= timeline.hour_count + HOUR_NOISE
+            else RunSchedule(need, need.finish, need.gpu_hours)
+            for need, start, hours in zip(needs, starts.tolist(), lasting.tolist(), strict=True)
         ),
         held=HeldGpus(by_hour, np.zeros_like(by_hour), by_hour),
     )

@@ -12,15 +12,19 @@ from numpy.typing import NDArray
 
 from service.core.estimates import Infeasibility, Use, WorkloadKind
 from service.core.formulas.calendar import midnight
-from service.core.formulas.demand import whole_instances_gpu_count
+from service.core.formulas.demand import FLOAT_NOISE, whole_instances_gpu_count
 from service.core.formulas.reliability import lost_s_per_failure
 from service.core.hardware import Gpu
+from service.core.hours.given_fleet import (
+    can_be_alone,
+    schedules_in,
+    shortened,
+    smallest_size,
+)
 from service.core.hours.harvest import (
     HOUR_NOISE,
     Job,
     Schedule,
-    harvest_in_turn,
-    side_by_side,
     smallest_fleet,
 )
 from service.core.hours.timeline import Amounts, Counts, Timeline
@@ -32,9 +36,12 @@ from service.core.planners.separate_pool import (
     replicas_of,
     without_noise,
 )
+from service.core.planners.training import LAST_MOMENT
 from service.core.planners.workloads import HeldGpus, HourUse, PoolUse, RunNeed, RunSchedule
 from service.core.recorder import Recorder
 from service.core.units import HOURS_PER_DAY, SECONDS_PER_HOUR
+
+LONGEST_TEXT = 2000
 
 
 def plan_shared_pool(
@@ -58,27 +65,28 @@ def plan_shared_pool(
         The pool, None when it cannot even serve, and what it lacks.
     """
     jobs = [_job_of(need, timeline, recorder) for need in needs]
-    held = _sum_by_hour(timeline, [demand.hourly(demand.held) for _, demand in services])
+    held = timeline.together([demand.hourly(demand.held) for _, demand in services])
     whole = partial(whole_instances_gpu_count, gpu_count_per_instance=gpu_multiple)
+    outside = int(whole(gpu_count=int(held.max())))
+    make = partial(_SharedPool, gpu, needs, services, timeline, held)
     if fleet_gpu_count is None:
         size, schedules = smallest_fleet(jobs, held, gpu_multiple=gpu_multiple)
-        outside = int(whole(gpu_count=int(held.max())))
-        lacks: tuple[Infeasibility, ...] = ()
+        return make(schedules, size, outside).use(always=owned), ()
+    size = int(whole(gpu_count=fleet_gpu_count))
+    fits = size >= held.max()
+    schedules = schedules_in(size, jobs, held) if fits else []
+    pool = make(schedules, size, size)
+    late = [pair for pair in zip(needs, schedules, strict=False) if pair[1].is_late]
+    if fits and not late:
+        return pool.use(always=True), ()
+    if can_be_alone(jobs, held):
+        enough, found = smallest_fleet(jobs, held, gpu_multiple=gpu_multiple)
+        fix = _fleet_that_does(make(found, enough, outside), owned=owned)
     else:
-        size = outside = int(whole(gpu_count=fleet_gpu_count))
-        if size < held.max():
-            return None, (_too_small(jobs, held, size, gpu_multiple),)
-        schedules = _schedules_in(size, jobs, held)
-        lacks = _late(needs, schedules, held, gpu_multiple)
-    pool = _SharedPool(gpu, needs, services, timeline, held, schedules, size, outside)
-    return pool.use(always=owned or fleet_gpu_count is not None), lacks
-
-
-def _sum_by_hour(timeline: Timeline, parts: Sequence[Counts]) -> Counts:
-    total = np.zeros(timeline.hour_count, dtype=np.int64)
-    for part in parts:
-        total += part
-    return total
+        fix = _fleet_for_long_runs(needs, jobs, held, gpu_multiple)
+    if not fits:
+        return None, (_too_small(held, size, fix),)
+    return pool.use(always=True), tuple(_late(*pair, held.size, fix) for pair in late)
 
 
 def _job_of(need: RunNeed, timeline: Timeline, recorder: Recorder) -> Job:
@@ -105,6 +113,7 @@ def _job_of(need: RunNeed, timeline: Timeline, recorder: Recorder) -> Job:
         most_copies=most,
         redo_hours=lost_s / SECONDS_PER_HOUR,
         elastic=need.run.elastic,
+        has_date=sizing.kind == "finish_by",
     )
 
 
@@ -129,23 +138,7 @@ def _copies(need: RunNeed) -> tuple[int, int]:
     return min(own, max(1, fitting, experts)), most
 
 
-def _schedules_in(size: int, jobs: Sequence[Job], held: Counts) -> list[Schedule]:
-    """Hours of all runs in a fleet of a given size; side by side where only that ends in time."""
-    found = dict(harvest_in_turn(jobs, size - held, stop=held.size))
-    schedules = [found[number] for number in range(len(jobs))]
-    if all(schedule.in_time for schedule in schedules) or not _can_be_alone(jobs, held):
-        return schedules
-    enough, apart = side_by_side(jobs, held)
-    return apart if enough <= size else schedules
-
-
-def _can_be_alone(jobs: Sequence[Job], held: Counts) -> bool:
-    return all(job.start + job.own_hours <= held.size for job in jobs)
-
-
-def _too_small(
-    jobs: Sequence[Job], held: Counts, available: int, gpu_multiple: int
-) -> Infeasibility:
+def _too_small(held: Counts, available: int, fix: str) -> Infeasibility:
     return Infeasibility(
         workload=None,
         code="fleet",
@@ -153,48 +146,52 @@ def _too_small(
         needed=float(held.max()),
         available=available,
         unit="gpu",
-        nearest_fix=_fleet_that_does(jobs, held, gpu_multiple),
+        nearest_fix=fix,
     )
 
 
-def _fleet_that_does(jobs: Sequence[Job], held: Counts, gpu_multiple: int) -> str:
-    if not _can_be_alone(jobs, held):
-        return "More GPUs and a longer horizon: a run is too long for it on GPUs of its own."
-    enough, _ = smallest_fleet(jobs, held, gpu_multiple=gpu_multiple)
-    runs = " and ends each run by its date, or as early as on GPUs of its own" if jobs else ""
-    return f"A fleet of {enough} GPUs serves every hour{runs}."
-
-
-def _late(
-    needs: Sequence[RunNeed], schedules: Sequence[Schedule], held: Counts, gpu_multiple: int
-) -> tuple[Infeasibility, ...]:
-    """Runs that do not end within the horizon, or after the date that the request names."""
-    late = [
-        (need, schedule)
-        for need, schedule in zip(needs, schedules, strict=True)
-        if schedule.finish is None or (need.run.sizing.kind == "finish_by" and not schedule.in_time)
-    ]
-    if not late:
-        return ()
-    fix = _fleet_that_does([schedule.job for schedule in schedules], held, gpu_multiple)
-    return tuple(
-        Infeasibility(
-            workload=need.run.name,
-            code="deadline",
-            limit="horizon" if schedule.finish is None else "finish_date",
-            needed=schedule.job.gpu_hours,
-            available=_done_when_due(schedule, held.size),
-            unit="gpu_hour",
-            nearest_fix=fix,
-        )
-        for need, schedule in late
+def _fleet_that_does(pool: "_SharedPool", *, owned: bool) -> str:
+    """The smallest fleet, and whether it costs less to leave its size open."""
+    runs = " and ends each run by its date, or as early as on GPUs of its own" if pool.needs else ""
+    fix = f"fleet_gpu_count {pool.size} serves every hour{runs}."
+    always = pool.size * pool.held.size
+    while_needed = float(pool.allocated(always=False).sum())
+    if owned or while_needed >= always * (1 - FLOAT_NOISE):
+        return fix
+    return (
+        f"{fix} fleet_gpu_count null is cheaper: it holds as many only while they are needed, "
+        f"{while_needed:,.0f} GPU-hours instead of {always:,.0f}."
     )
 
 
-def _done_when_due(schedule: Schedule, hour_count: int) -> float:
-    """GPU-hours of progress by the date of a run, or by the end of the horizon. [gpu_hour]"""
-    due = hour_count if schedule.finish is None else int(schedule.job.due)
-    return float(schedule.used[: due - schedule.first].sum())
+def _fleet_for_long_runs(
+    needs: Sequence[RunNeed], jobs: Sequence[Job], held: Counts, gpu_multiple: int
+) -> str:
+    """What helps where a run on GPUs of its own would outlive the horizon."""
+    size = smallest_size(jobs, held, gpu_multiple=gpu_multiple)
+    if size is not None:
+        return f"fleet_gpu_count {size} serves every hour and ends each run within the horizon."
+    shorter = [shortened(job, held.size) for job in jobs]
+    enough, _ = smallest_fleet(shorter, held, gpu_multiple=gpu_multiple)
+    tokens = []
+    for need, job, short in zip(needs, jobs, shorter, strict=True):
+        share = short.own_hours / job.own_hours
+        if share < 1:
+            most = int(need.run.training_tokens * share * (1 - HOUR_NOISE))
+            tokens.append(f"training_tokens {most:,} for {need.run.name!r}")
+    return f"fleet_gpu_count {enough} with {', '.join(tokens)}."[:LONGEST_TEXT]
+
+
+def _late(need: RunNeed, schedule: Schedule, hour_count: int, fix: str) -> Infeasibility:
+    return Infeasibility(
+        workload=need.run.name,
+        code="deadline",
+        limit="horizon" if schedule.finish is None else "finish_date",
+        needed=schedule.job.gpu_hours,
+        available=schedule.done_when_due(hour_count),
+        unit="gpu_hour",
+        nearest_fix=fix,
+    )
 
 
 Span = tuple[float, float]
@@ -228,19 +225,27 @@ class _SharedPool:
     outside: int
     """GPUs that the pool holds for serving while no run is under way."""
 
+    def _full(self, always: bool) -> Span:
+        """Hours in which its full size is held."""
+        return (0.0, float(self.held.size)) if always else self._runs_span
+
+    def allocated(self, *, always: bool) -> Amounts:
+        """GPU-hours held in each hour. [gpu_hour]"""
+        share, served = self._share(self._full(always)), self._share(self._serving_span)
+        return self.size * share + self.outside * served * (1 - share)
+
     def use(self, *, always: bool) -> PoolUse:
         """Write down what the hours of the pool did; `always` holds its full size throughout."""
-        full = (0.0, float(self.held.size)) if always else self._runs_span
+        full = self._full(always)
         share, served = self._share(full), self._share(self._serving_span)
-        allocated = self.size * share + self.outside * served * (1 - share)
         serving_only = self.outside * served.astype(np.int64)
         most = np.where(share > 0, self.size, serving_only)
         last = np.where(share == 1, self.size, serving_only)
-        training = _sum_by_hour(self.timeline, [self._spread(s, s.gpus) for s in self.schedules])
+        training = self.timeline.together([self._spread(s, s.gpus) for s in self.schedules])
         needed = [demand.hourly(demand.needed) for _, demand in self.services]
-        busy = training + _sum_by_hour(self.timeline, needed)
+        busy = training + self.timeline.together(needed)
         idle = np.maximum(most - busy, last - busy + self._ending_gpus())
-        outside = served * (1 - share) * (self.outside - _sum_by_hour(self.timeline, needed))
+        outside = served * (1 - share) * (self.outside - self.timeline.together(needed))
         held_for = self._held_for(share > 0, self.timeline.by_month(outside))
         return PoolUse(
             kind="shared",
@@ -248,7 +253,7 @@ class _SharedPool:
             held_gpu_count=int(most.max()),
             needed_peak_gpu_count=int(busy.max()),
             hours=float(np.maximum(share, served).sum()),
-            hour_uses=tuple(self._uses(allocated, idle, full, held_for)),
+            hour_uses=tuple(self._uses(self.allocated(always=always), idle, full, held_for)),
             services=tuple(
                 replicas_of(served, gpu_count=int(served[1].monthly(served[1].held).max()))
                 for served in self.services
@@ -295,11 +300,16 @@ class _SharedPool:
         return gpus
 
     def _run_schedule(self, need: RunNeed, schedule: Schedule) -> RunSchedule:
-        return RunSchedule(
-            need=need,
-            finish=self.timeline.moment(self._end(schedule)),
-            gpu_hours=float(schedule.used.sum() + schedule.redo.sum()),
-        )
+        """When a run ends; one that outlives the horizon goes on at its mean pace until then."""
+        done, redone = float(schedule.used.sum()), float(schedule.redo.sum())
+        if schedule.finish is not None:
+            return RunSchedule(need, self.timeline.moment(schedule.finish), done + redone)
+        last = self.timeline.hour_of(LAST_MOMENT)
+        if not done:
+            return RunSchedule(need, LAST_MOMENT, schedule.job.gpu_hours)
+        start, longer = schedule.job.start, schedule.job.gpu_hours / done
+        finish = min(last, start + (self.held.size - start) * longer)
+        return RunSchedule(need, self.timeline.moment(finish), (done + redone) * longer)
 
     def _preempted_per_day(self) -> float:
         """GPUs that runs give back while serving grows, on a mean day between start and end."""
@@ -327,7 +337,7 @@ class _SharedPool:
         }
         peaks: dict[Owner, float] = {}
         for side in (trained, served):
-            together = _sum_by_hour(self.timeline, list(side.values()))
+            together = self.timeline.together(list(side.values()))
             own = {owner: float(gpus[inside].max(initial=0)) for owner, gpus in side.items()}
             peaks |= in_proportion(float(together[inside].max(initial=0)), own)
         outside_peaks = {owner: float(gpus.max()) for owner, gpus in served.items()}

@@ -1,6 +1,7 @@
 """The published example, number by number; its arithmetic stands beside each expectation."""
 
 import json
+import re
 from datetime import date
 from decimal import Decimal
 from functools import cache
@@ -127,6 +128,22 @@ def test_an_unknown_assumption_is_an_error_that_names_it():
     with pytest.raises(InvalidScenario) as refused:
         estimate(EXAMPLE | {"assumption_overrides": {"no_such_thing": 1}})
     assert refused.value.pointer == "/scenario/assumption_overrides/no_such_thing"
+
+
+def test_a_run_that_outlives_the_horizon_is_shown_whole_with_gpus_that_end_it():
+    # 54 times the example's tokens take 54 times its 1,167.905 hours: 63,067 h, 2,628 days from
+    # 1 January 2027: 12 March 2034.
+    run = EXAMPLE["training_runs"][0] | {"training_tokens": 54 * 2 * 10**12}
+    answer = estimate(EXAMPLE | {"training_runs": [run]})
+    (reason,) = answer.infeasibilities
+    shown = answer.training_runs[0]
+    assert reason.needed == pytest.approx(54 * 1167.905, rel=1e-6)
+    assert shown.wall_clock_hours.value == pytest.approx(reason.needed)
+    assert shown.finish_date == date(2034, 3, 12)
+    assert shown.gpu_hours == pytest.approx(54 * 597967.252881)
+    count = int(re.search(r"gpu_count (\d+)", reason.nearest_fix)[1])
+    sized = run | {"sizing": {"kind": "gpu_count", "gpu_count": count}}
+    assert estimate(EXAMPLE | {"training_runs": [sized]}).feasible
 
 
 def test_an_infeasible_plan_has_reasons_and_no_money():

@@ -1,6 +1,6 @@
 """Pools apart: the published example to the last digit, and the rules of rounding and holding."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -432,20 +432,27 @@ def test_two_gpus_under_one_key_are_refused():
 
 
 def test_a_run_that_would_outlive_the_horizon_is_refused_with_what_would_do():
-    # From 16 January 16 days = 384 h remain of 500. 64 · 500 / 384 = 83.3 GPUs: 3 copies of 32.
+    # From 16 January 16 days = 384 h remain of 500; with February there are 1,056.
     trained = need(run(gpu_count=64, start="2027-01-16"), gpu_count=64, hours=500, copy=32)
-    outcome = pools([trained], months=1)
+    outcome = pools([trained], months=1, count_in_time=96)
     (lack,) = outcome.infeasibilities
     assert (lack.code, lack.workload, lack.limit) == ("deadline", "pretrain", "horizon")
     assert (lack.needed, lack.available, lack.unit) == (500, 384, "h")
-    assert lack.nearest_fix == "96 GPUs at the same speed per GPU, or a horizon of 2 months."
+    assert lack.nearest_fix == (
+        "gpu_count 96, which ends the run by 2027-01-31 or a horizon of 2 months"
+    )
+    # What it needs is shown, not what the horizon leaves of it.
+    (schedule,) = outcome.runs
+    assert schedule.finish == datetime(2027, 1, 16, tzinfo=UTC) + timedelta(hours=500)
+    assert schedule.gpu_hours == 64 * 500
 
 
 def test_a_run_that_no_horizon_holds_is_refused_too():
     trained = need(run(gpu_count=64), gpu_count=64, hours=1e12, copy=32)
     (lack,) = pools([trained], months=1).infeasibilities
     assert lack.needed == 1e12
-    assert "horizon" not in lack.nearest_fix
+    # 744 of 1e12 h are 744 of 1e12 tokens; a little less, so that floats do not miss the end.
+    assert lack.nearest_fix == "training_tokens 743 on as many GPUs"
     assert trained.finish.year == 9999
 
 

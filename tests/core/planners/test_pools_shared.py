@@ -82,7 +82,8 @@ def test_a_fleet_below_the_serving_peak_is_refused_with_the_size_that_serves():
     outcome = pools([], [eleven], pooling=shared(33))
     (lack,) = outcome.infeasibilities
     assert (lack.code, lack.workload, lack.needed, lack.available) == ("fleet", None, 56, 40)
-    assert "56 GPUs" in lack.nearest_fix
+    assert lack.nearest_fix == "fleet_gpu_count 56 serves every hour."
+    assert pools([], [eleven], pooling=shared(56)).infeasibilities == ()
     assert outcome.pools == ()
     assert outcome.hour_uses == ()
 
@@ -94,7 +95,51 @@ def test_a_run_that_never_gets_a_whole_copy_is_late_and_a_fleet_that_ends_it_is_
     (lack,) = outcome.infeasibilities
     assert (lack.code, lack.workload, lack.unit) == ("deadline", "pretrain", "gpu_hour")
     assert (lack.needed, lack.available) == (3200, 0)
-    assert "72 GPUs" in lack.nearest_fix
+    # Left open the 72 are held for 100 h, 40 for the other 8,660: 353,600 of 72 x 8,760 = 630,720.
+    assert lack.nearest_fix == (
+        "fleet_gpu_count 72 serves every hour and ends each run by its date, or as early as on "
+        "GPUs of its own. fleet_gpu_count null is cheaper: it holds as many only while they are "
+        "needed, 353,600 GPU-hours instead of 630,720."
+    )
+    assert pools([trained], [busy()], pooling=shared(72)).infeasibilities == ()
+    owned = pools([trained], [busy()], pooling=shared(48), owned=True)
+    assert "null" not in owned.infeasibilities[0].nearest_fix
+    # No copy in 8,760 h: when it would end is not known, so the last day of the calendar stands.
+    assert outcome.runs[0].finish.year == 2100
+
+
+def test_a_run_that_outlives_the_horizon_in_a_given_fleet_shows_what_it_would_take():
+    # 16 GPUs beside serving do 16 of the 32 x 744 = 23,808 GPU-hours an hour: 1,488 h, twice 744.
+    trained = need(run(gpu_count=32), gpu_count=32, hours=744, copy=16)
+    outcome = pools([trained], [busy()], months=1, pooling=shared(56))
+    (lack,) = outcome.infeasibilities
+    assert (lack.needed, lack.available) == (23808, 11904)
+    (schedule,) = outcome.runs
+    assert schedule.finish == schedule.need.start + timedelta(hours=1488)
+    assert schedule.gpu_hours == 23808
+    assert "fleet_gpu_count 72 " in lack.nearest_fix
+
+
+def test_a_run_too_long_on_its_own_gpus_ends_in_a_fleet_that_gives_it_more():
+    # 32 x 1,000 = 32,000 GPU-hours in 744 h: 43.01 GPUs are 3 copies of 16; 40 + 48 = 88 GPUs.
+    trained = need(run(gpu_count=32), gpu_count=32, hours=1000, copy=16)
+    (lack,) = pools([trained], [busy()], months=1, pooling=shared(48)).infeasibilities
+    assert lack.nearest_fix == (
+        "fleet_gpu_count 88 serves every hour and ends each run within the horizon."
+    )
+    assert pools([trained], [busy()], months=1, pooling=shared(88)).infeasibilities == ()
+
+
+def test_a_run_that_no_fleet_ends_is_told_its_tokens():
+    # A batch of two sequences feeds two copies, 32 GPUs: 744 of 1,000 h are 0.744 of 10^12 tokens.
+    small = {"sequence_length_tokens": 1024, "global_batch_tokens": 2048}
+    trained = need(run(gpu_count=32, **small), gpu_count=32, hours=1000, copy=16)
+    (lack,) = pools([trained], [busy()], months=1, pooling=shared(48)).infeasibilities
+    assert lack.nearest_fix == (
+        "fleet_gpu_count 72 with training_tokens 743,999,256,000 for 'pretrain'."
+    )
+    shorter = need(run(gpu_count=32, **small), gpu_count=32, hours=743.999256, copy=16)
+    assert pools([shorter], [busy()], months=1, pooling=shared(72)).infeasibilities == ()
 
 
 def test_a_given_fleet_that_misses_the_date_of_a_run_is_refused():
@@ -262,9 +307,10 @@ def test_a_run_may_end_with_the_horizon_to_within_float_noise(hours, fleet_gpu_c
 
 
 def test_a_run_that_is_too_long_for_the_horizon_is_refused():
-    # 744 of 1,000 hours; 32,000 GPU-hours in 744 h take ⌈43.01 / 16⌉ = 3 copies = 48 GPUs.
     trained = need(run(gpu_count=32), gpu_count=32, hours=1000, copy=16)
     outcome = pools([trained], [busy()], months=1, pooling=shared())
     (lack,) = outcome.infeasibilities
     assert (lack.code, lack.needed, lack.available, lack.unit) == ("deadline", 1000, 744, "h")
-    assert lack.nearest_fix == "48 GPUs at the same speed per GPU, or a horizon of 2 months."
+    # 1,000 h are more than the 744 of January and less than the 1,416 up to the end of February.
+    assert lack.nearest_fix == "a horizon of 2 months"
+    assert outcome.runs[0].finish - trained.start == timedelta(hours=1000)
