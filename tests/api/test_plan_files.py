@@ -25,7 +25,28 @@ OWNED = {
 }
 
 
-@pytest.fixture(params=[RENTED, OWNED], ids=["rented", "owned"])
+COMMITTED = {
+    "kind": "rent",
+    "provider": "aws",
+    "commitment": "committed_1yr",
+    "price_per_gpu_hour": "4.24",
+    "gpu_count_per_instance": 8,
+}
+MIX = {
+    "kind": "mix",
+    "committed": COMMITTED,
+    "rest": {"kind": "rent", "commitment": "spot", "price_per_gpu_hour": "5.07"},
+    "committed_gpu_count": 48,
+    "paid_upfront": True,
+}
+MIXED = {
+    **RENTED,
+    "name": "mixed",
+    "scenario": {**RENTED["scenario"], "procurement": [{"method": MIX}]},
+}
+
+
+@pytest.fixture(params=[RENTED, OWNED, MIXED], ids=["rented", "owned", "mixed"])
 def plan(request, client):
     answer = client.post("/v1/plans", json=request.param)
     assert answer.status_code == 201, answer.text
@@ -86,3 +107,14 @@ def test_files_of_a_plan_that_is_not_there_are_not_found(client):
     for name in ("summary.csv", "months.csv", "focus.csv", "workbook.xlsx"):
         answer = client.get(f"/v1/plans/00000000-0000-7000-8000-000000000000/{name}")
         assert answer.status_code == 404
+
+
+def test_a_commitment_is_paid_before_it_is_used(client):
+    """48 GPUs of each of two pools for a year at 4.24: 2 x 48 x 8,760 x 4.24 = 3,565,670.40."""
+    plan = client.post("/v1/plans", json=MIXED).json()
+    rows = table(client, plan, "lines")
+    committed = [row for row in rows if row["purchase_kind"] == "committed_1yr"]
+    january = [row for row in committed if row["month"] == "2027-01"]
+    assert total(committed, "amount") == total(january, "cash_amount") == Decimal("3565670.40")
+    assert any(row["use"] == "unused_commitment" for row in committed)
+    assert any(row["use"] == "redo" and row["workload"] == "pretrain-70b" for row in rows)

@@ -32,7 +32,8 @@ def charges(lines: Iterable[CostLine], held_for: HeldFor) -> dict[Charge, Decima
       training and serving hold at once, within a side as the most that each workload holds;
     - idle hours of a shared pool that is held for serving alone: by service in the same way;
     - hours of a pool that no workload of its own uses, because it is owned or stands between two
-      services: by the GPUs that each run needs, or each service holds at its peak.
+      services: by the GPUs that each run needs, or each service holds at its peak;
+    - an unused commitment of a month without such hours: by all hours that each ever holds there.
     """
     sums = amounts_by(
         lines,

@@ -16,6 +16,7 @@ from pydantic import Field
 from typing_extensions import TypeAliasType
 
 from service.core.answers import EstimateAnswer, EstimateQuestion, recorder_for, shared_fields
+from service.core.costs.terms import Rental
 from service.core.errors import InvalidScenario
 from service.core.estimates import Infeasibility
 from service.core.formulas.finance import (
@@ -25,7 +26,7 @@ from service.core.formulas.finance import (
     single_month_crossover_months,
     tokens_served_at_training_flops,
 )
-from service.core.planners.procurement import Rental, no_price, rented_terms
+from service.core.planners.procurement import no_price, rented_terms
 from service.core.pricing import BOUND, money, printed
 from service.core.recorder import Recorder
 from service.core.registry import define_quantity
@@ -273,8 +274,7 @@ def _prices(
     ):
         terms = rented_terms(method, gpu=gpu, currency=question.currency, recorder=recorder)
         if isinstance(terms, Rental):
-            host = Decimal(0) if terms.host_hour is None else terms.host_hour.value
-            found.append((printed(terms.gpu_hour.value + host), terms.gpu_hour.source))
+            found.append((printed(terms.all_in), terms.gpu_hour.source))
         else:
             found.append(None)
             missing.append(no_price(f"rent of {gpu.key} for {side}", terms))

@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic import Field
 
 from service.core.answers import EstimateAnswer, EstimateQuestion, recorder_for, shared_fields
+from service.core.costs.terms import Ownership, Rental
 from service.core.formulas.finance import (
     annuity_per_year,
     break_even_month,
@@ -21,8 +22,6 @@ from service.core.formulas.finance import (
 from service.core.formulas.power import facility_energy_kwh, it_power_kw
 from service.core.hardware import Site
 from service.core.planners.procurement import (
-    Ownership,
-    Rental,
     assume_within,
     no_price,
     owned_terms,
@@ -359,8 +358,7 @@ def _note_cost(cost: OwnershipCost, recorder: Recorder) -> None:
 def _compare(
     fleet: _Fleet, cost: OwnershipCost, rented: Rental, recorder: Recorder
 ) -> RentComparison:
-    host = rented.host_hour
-    price = rented.gpu_hour.value + (Decimal(0) if host is None else host.value)
+    host, price = rented.host_hour, rented.all_in
     used_hours = fleet.hours * fleet.question.utilization_fraction
     rent_per_year = float(price) * used_hours
     fraction = float(

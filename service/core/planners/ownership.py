@@ -7,32 +7,35 @@ its GPU-hours did, idle ones included, which draw less power.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from functools import partial
 from itertools import count
+from types import MappingProxyType
 
+import numpy as np
+from numpy.typing import NDArray
+
+from service.core.costs.commitment import TERM_MONTHS, Commitments
+from service.core.costs.owned import owned_bills
+from service.core.costs.terms import CommitmentMix, Ownership, Rental
 from service.core.estimates import CostCategory, CostLine, PoolSize
-from service.core.formulas.calendar import hours_in_month, month_index
+from service.core.formulas.calendar import (
+    first_day,
+    midnight,
+    month_index,
+    month_of,
+)
 from service.core.formulas.finance import (
     changed_price,
     effective_cost_per_gpu_hour,
-    straight_line_charge_per_month,
 )
-from service.core.formulas.power import facility_energy_kwh, it_power_kw
-from service.core.planners.procurement import (
-    Ownership,
-    Rental,
-    ResolvedProcurement,
-    assume_within,
-)
+from service.core.planners.procurement import ResolvedProcurement, assume_within
 from service.core.planners.workloads import HourUse
 from service.core.prices import Commitment
 from service.core.pricing import (
     Terms,
     UnitPrice,
-    money,
     price_line,
+    priced,
     printed,
-    split_bill,
     split_by_largest_remainder,
     total,
 )
@@ -44,8 +47,8 @@ from service.core.scenarios.scenario import Scenario
 PoolKey = tuple[PoolKind, str]
 """A pool and the key of its GPU."""
 
-TERM_MONTHS: Mapping[Commitment, int] = {"committed_1yr": 12, "committed_3yr": 36}
-"""Months for which a committed price holds once it is agreed."""
+GPU_HOURS = "GPU-hours of the month"
+REDO_HOURS = "GPU-hours of the month x share done again after interruptions"
 
 define_quantity(
     "energy_kwh",
@@ -66,6 +69,7 @@ def price_fleet(
     pools: Sequence[PoolSize],
     scenario: Scenario,
     recorder: Recorder,
+    loads: Mapping[PoolKey, NDArray[np.int64]] = MappingProxyType({}),
 ) -> tuple[CostLine, ...]:
     """Price the whole fleet, month by month and in the order in which its use is given.
 
@@ -78,6 +82,7 @@ def price_fleet(
         pools: Sizes of the pools.
         scenario: Horizon and currency.
         recorder: Assumptions.
+        loads: GPUs that each pool holds, hour by hour of the horizon; of pools with a commitment.
 
     Returns:
         Lines numbered from 1.
@@ -101,6 +106,7 @@ def price_fleet(
         change=_PriceChange.assumed(recorder, months[0]),
         first_month=months[0],
         numbers=count(1),
+        commitments=_commitments(procurement, loads, scenario),
     )
     lines = tuple(
         line for month in months for line in pricing.lines(month, by_month.get(month, []))
@@ -140,36 +146,6 @@ class _PriceChange:
 
 
 @dataclass(frozen=True)
-class _Bill:
-    """One month's cost of one kind for a whole owned pool."""
-
-    category: CostCategory
-    quantity: float
-    unit: str
-    price: UnitPrice
-    formula: str
-    cash_amount: Decimal | None = None
-    """Cash view, where it is not the accrual view."""
-    weights: Sequence[float] | None = None
-    """How the bill is split over the uses, where not by their GPU-hours."""
-
-    @property
-    def unit_price(self) -> Decimal:
-        """Price of a unit as it is printed."""
-        return printed(self.price.value)
-
-    def quantities(self, weights: Sequence[Decimal]) -> Sequence[Decimal]:
-        """Shares of the quantity, by weight."""
-        return split_bill(printed(self.quantity), self.unit_price, weights)
-
-    def cash_amounts(self, weights: Sequence[Decimal]) -> Sequence[Decimal | None]:
-        """Shares of the cash view, by weight."""
-        if self.cash_amount is None:
-            return [None] * len(weights)
-        return split_by_largest_remainder(self.cash_amount, weights)
-
-
-@dataclass(frozen=True)
 class _Pricing:
     """Makes the lines of one month after the other."""
 
@@ -179,6 +155,7 @@ class _Pricing:
     change: _PriceChange
     first_month: str
     numbers: Iterator[int]
+    commitments: Mapping[PoolKey, Commitments]
 
     def lines(self, month: str, hour_uses: Sequence[HourUse]) -> Iterator[CostLine]:
         """Lines of one month: an owned pool where its first use stands."""
@@ -187,35 +164,86 @@ class _Pricing:
             key = (hours.pool, hours.gpu.key)
             terms = self.procurement[key].terms
             if isinstance(terms, Rental):
-                yield from self._rented(hours, terms)
+                yield from self._rented([hours], terms)
             elif key not in billed:
                 billed.add(key)
                 uses = [use for use in hour_uses if (use.pool, use.gpu.key) == key]
-                yield from self._owned(month, key, terms, uses)
+                if isinstance(terms, CommitmentMix):
+                    yield from self._mixed(month, key, terms, uses)
+                else:
+                    yield from self._owned(month, key, terms, uses)
+        for key, found in self.procurement.items():
+            if key not in billed and isinstance(found.terms, CommitmentMix):
+                yield from self._mixed(month, key, found.terms, [])
 
-    def _rented(self, hours: HourUse, rental: Rental) -> Iterator[CostLine]:
+    def _mixed(
+        self, month: str, key: PoolKey, mix: CommitmentMix, uses: Sequence[HourUse]
+    ) -> Iterator[CostLine]:
+        """Lines of what is committed, used or not, then of what goes beyond it."""
+        held = self.commitments[key]
+        covered = held.covered_fraction(month)
+        shares = [replace(use, gpu_hours=use.gpu_hours * covered) for use in uses]
+        unused = held.gpu_hours(month) - float(sum(printed(use.gpu_hours) for use in shares))
+        if printed(unused) > 0:
+            found = self.procurement[key]
+            idle = _nobodys(month, found, unused, held.gpu_count)
+            shares.append(replace(idle, use="unused_commitment"))
+        shares = [share for share in shares if printed(share.gpu_hours)]
+        prepaid = held.prepaid_gpu_hours(month) if mix.paid_upfront else None
+        if shares:
+            yield from self._rented(shares, mix.committed, prepaid_gpu_hours=prepaid)
+        if uses and covered < 1:
+            beyond = [replace(use, gpu_hours=use.gpu_hours * (1 - covered)) for use in uses]
+            yield from self._rented(beyond, mix.rest)
+
+    def _rented(
+        self,
+        shares: Sequence[HourUse],
+        rental: Rental,
+        *,
+        prepaid_gpu_hours: float | None = None,
+    ) -> Iterator[CostLine]:
+        """Lines of rented hours; what is paid upfront is all cash when it is paid."""
         terms = Terms(
             currency=self.currency,
             purchase_kind=rental.commitment,
             provider=rental.provider,
             region=rental.region,
         )
+        bills = list(self._rental_bills(shares, rental, prepaid_gpu_hours))
+        for index, share in enumerate(shares):
+            for use in with_redo(share, rental.redo_fraction):
+                for category, price, cash_amounts in bills:
+                    yield price_line(
+                        use,
+                        terms,
+                        line_number=next(self.numbers),
+                        category=category,
+                        quantity=use.gpu_hours,
+                        unit="gpu_hour",
+                        price=price,
+                        formula=GPU_HOURS if use is share else REDO_HOURS,
+                        cash_amount=cash_amounts[index] if use is share else None,
+                    )
+
+    def _rental_bills(
+        self, shares: Sequence[HourUse], rental: Rental, prepaid_gpu_hours: float | None
+    ) -> Iterator[tuple[CostCategory, UnitPrice, Sequence[Decimal | None]]]:
+        """What a rented hour costs by kind, and the cash of each share where it is paid upfront."""
+        weights = [printed(share.gpu_hours) for share in shares]
         prices: tuple[tuple[CostCategory, UnitPrice | None], ...] = (
             ("gpu_rental", rental.gpu_hour),
             ("host_rental", rental.host_hour),
         )
         for category, price in prices:
-            if price is not None:
-                yield price_line(
-                    hours,
-                    terms,
-                    line_number=next(self.numbers),
-                    category=category,
-                    quantity=hours.gpu_hours,
-                    unit="gpu_hour",
-                    price=self.change.at(price, hours.month, rental.commitment),
-                    formula="GPU-hours of the month",
-                )
+            if price is None:
+                continue
+            now = self.change.at(price, shares[0].month, rental.commitment)
+            if prepaid_gpu_hours is None:
+                yield category, now, [None] * len(shares)
+            else:
+                paid = priced(printed(prepaid_gpu_hours), printed(now.value))
+                yield category, now, split_by_largest_remainder(paid, weights)
 
     def _owned(
         self, month: str, key: PoolKey, owned: Ownership, uses: Sequence[HourUse]
@@ -227,7 +255,7 @@ class _Pricing:
         )
         months_owned = month_index(month) - month_index(self.first_month)
         bills = []
-        for bill in _bills(owned, gpu_count, uses, months_owned):
+        for bill in owned_bills(owned, gpu_count, uses, months_owned):
             weights = bill.weights or [use.gpu_hours for use in uses]
             parts = [Decimal(repr(weight)) for weight in weights]
             bills.append((bill, bill.quantities(parts), bill.cash_amounts(parts)))
@@ -248,101 +276,39 @@ class _Pricing:
                         )
 
 
-def _bills(
-    owned: Ownership, gpu_count: int, uses: Sequence[HourUse], months_owned: int
-) -> list[_Bill]:
-    """What a pool costs in one month; what costs nothing is left out.
-
-    Energy is for the mean draw and holds what cools it; rent of the hall is for the highest draw,
-    and its cooling is in it: power usage effectiveness would be paid twice.
-    """
-    peak_kw = it_power_kw(
+def _nobodys(month: str, found: ResolvedProcurement, gpu_hours: float, gpu_count: int) -> HourUse:
+    """Hours of a pool that no workload holds."""
+    return HourUse(
+        month=month,
+        start=midnight(first_day(month)),
+        end=midnight(first_day(month_of(month_index(month) + 1))),
+        pool=found.pool,
+        gpu=found.gpu,
+        workload_kind=found.pool,
+        workload=None,
+        use="idle",
+        gpu_hours=gpu_hours,
         gpu_count=gpu_count,
-        node_power_kw=owned.node_power_kw,
-        node_gpu_count=owned.node_gpu_count,
-        power_load_fraction=1.0,
-    )
-    node = f"{owned.node_power_kw:g} kW / {owned.node_gpu_count} GPUs"
-    bought = partial(
-        _purchase,
-        gpu_count=gpu_count,
-        useful_life_months=owned.useful_life_months,
-        months_owned=months_owned,
-    )
-    bills = (
-        bought("hardware", owned.purchase, residual_fraction=owned.residual_fraction),
-        bought("network", owned.network, residual_fraction=0.0),
-        _power(owned, uses, node),
-        _Bill("facility", peak_kw, "kW_month", owned.colocation_kw_month, f"GPUs x {node}"),
-        _Bill("staff", gpu_count, "gpu_month", owned.staff_gpu_month, "GPUs"),
-        _Bill("support", gpu_count, "gpu_month", owned.support_gpu_month, "GPUs"),
-    )
-    return [bill for bill in bills if (bill.quantity and bill.unit_price) or bill.cash_amount]
-
-
-def _power(owned: Ownership, uses: Sequence[HourUse], node: str) -> _Bill:
-    """Energy of a month; idle GPUs draw less than busy ones."""
-    kwh = [
-        facility_energy_kwh(
-            it_power_kw=it_power_kw(
-                gpu_count=use.gpu_hours / hours_in_month(use.month),
-                node_power_kw=owned.node_power_kw,
-                node_gpu_count=owned.node_gpu_count,
-                power_load_fraction=(
-                    owned.idle_power_fraction if use.use == "idle" else owned.power_load_fraction
-                ),
-            ),
-            power_usage_effectiveness=owned.power_usage_effectiveness,
-            hours=hours_in_month(use.month),
-        )
-        for use in uses
-    ]
-    load = f"load {owned.power_load_fraction:g} (idle {owned.idle_power_fraction:g})"
-    return _Bill(
-        category="power",
-        quantity=sum(kwh),
-        unit="kWh",
-        price=owned.kwh,
-        formula=f"GPU-hours x {node} x {load} x PUE {owned.power_usage_effectiveness:g}",
-        weights=kwh,
     )
 
 
-def _purchase(
-    category: CostCategory,
-    price: UnitPrice,
-    *,
-    gpu_count: int,
-    residual_fraction: float,
-    useful_life_months: int,
-    months_owned: int,
-) -> _Bill:
-    """Depreciation of a month, straight-line; the cash view has the purchase and the sale.
+def with_redo(use: HourUse, redo_fraction: float) -> Iterator[HourUse]:
+    """A use, and what training does again of it after interruptions."""
+    yield use
+    if redo_fraction and use.workload_kind == "training" and use.use == "used":
+        yield replace(use, use="redo", gpu_hours=use.gpu_hours * redo_fraction)
 
-    What is bought in the first month is sold for its residual value in the last month of its
-    life, and bought again at the same price when the plan goes on.
-    """
-    monthly = straight_line_charge_per_month(
-        purchase_price=float(price.value),
-        residual_fraction=residual_fraction,
-        useful_life_months=useful_life_months,
-    )
-    cash = Decimal(0)
-    if months_owned % useful_life_months == 0:
-        cash += price.value
-    if (months_owned + 1) % useful_life_months == 0:
-        cash -= price.value * Decimal(repr(residual_fraction))
-    return _Bill(
-        category=category,
-        quantity=gpu_count,
-        unit="gpu_month",
-        price=replace(price, value=printed(monthly)),
-        formula=(
-            f"GPUs; price is {price.value:f} x (1 - {residual_fraction:g}) / "
-            f"{useful_life_months} months"
-        ),
-        cash_amount=money(gpu_count * cash),
-    )
+
+def _commitments(
+    procurement: Mapping[PoolKey, ResolvedProcurement],
+    loads: Mapping[PoolKey, NDArray[np.int64]],
+    scenario: Scenario,
+) -> dict[PoolKey, Commitments]:
+    return {
+        key: Commitments.of(found.terms, loads[key], scenario.horizon.months)
+        for key, found in procurement.items()
+        if isinstance(found.terms, CommitmentMix)
+    }
 
 
 def _note(lines: Sequence[CostLine], pools: Sequence[PoolSize], recorder: Recorder) -> None:

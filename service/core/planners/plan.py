@@ -3,21 +3,22 @@
 This is the only place where training and serving meet; each step is a planner of its own.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
 
 from service.core.advice.sides import HeldFor, charges
 from service.core.assumptions import AssumptionUsed
+from service.core.costs.terms import Ownership
 from service.core.errors import InvalidScenario
-from service.core.estimates import FleetEstimate, Infeasibility
+from service.core.estimates import FleetEstimate, Infeasibility, WorkloadKind
 from service.core.formulas.calendar import month_index
 from service.core.hardware import Gpu
 from service.core.planners.answer import Answer, describe
 from service.core.planners.ownership import price_fleet
 from service.core.planners.pools import plan_pools
 from service.core.planners.procurement import (
-    Ownership,
     ResolvedProcurement,
     check_procurement_rules,
     resolve_procurement,
@@ -212,13 +213,26 @@ def _price(answer: Answer, outcome: PoolsOutcome, buying: Buying) -> Answer:
         pools=outcome.pools,
         scenario=answer.scenario,
         recorder=answer.recorder,
+        loads=outcome.loads,
     )
-    return replace(answer, lines=lines, charges=charges(lines, _held_for(outcome)))
+    return replace(answer, lines=lines, charges=charges(lines, _held_for(answer.scenario, outcome)))
 
 
-def _held_for(outcome: PoolsOutcome) -> HeldFor:
-    """Whose the hours of a month and pool are that stand in nobody's name."""
-    return {
+def _held_for(scenario: Scenario, outcome: PoolsOutcome) -> HeldFor:
+    """Whose the hours of a month and pool are that stand in nobody's name.
+
+    Those of a commitment in a month in which none are held belong to all that the pool ever holds.
+    """
+    ever: dict[tuple[PoolKind, str], dict[tuple[WorkloadKind, str], float]] = {}
+    for use in outcome.hour_uses:
+        if use.workload is not None:
+            owners = ever.setdefault((use.pool, use.gpu.key), {})
+            owner = (use.workload_kind, use.workload)
+            owners[owner] = owners.get(owner, 0.0) + use.gpu_hours
+    held: dict[tuple[str, PoolKind, str], Mapping[tuple[WorkloadKind, str], float]] = {
+        (month, *pool): owners for month in scenario.horizon.months for pool, owners in ever.items()
+    }
+    return held | {
         (use.month, use.pool, use.gpu.key): use.held_for
         for use in outcome.hour_uses
         if use.workload is None

@@ -268,6 +268,7 @@ class _Planning:
             training_gpu_counts=self._most_by_month([pool.held.training for pool in pools]),
             serving_gpu_counts=self._most_by_month([pool.held.serving for pool in pools]),
             peak_gpu_count=max(self._most_by_month([pool.held.allocated for pool in pools])),
+            loads={(pool.kind, pool.gpu.key): pool.held.allocated for pool in pools},
             infeasibilities=tuple(infeasibilities),
         )
 

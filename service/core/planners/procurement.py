@@ -10,14 +10,21 @@ from datetime import date
 from decimal import Decimal
 
 from service.core.assumptions import AssumptionUsed
+from service.core.costs.terms import CommitmentMix, Ownership, Rental
 from service.core.errors import InvalidScenario
 from service.core.estimates import Infeasibility
 from service.core.hardware import Gpu, Node, Site
 from service.core.planners.offers import cheapest_offer, explain_missing_offer, rented_at_once
-from service.core.prices import Commitment, PurchasePrice, RentalPrice
+from service.core.prices import PurchasePrice, RentalPrice
 from service.core.pricing import UnitPrice
 from service.core.recorder import GIVEN, Recorder
-from service.core.scenarios.procurement import OwnMethod, PoolKind, ProcurementRule, RentMethod
+from service.core.scenarios.procurement import (
+    MixMethod,
+    OwnMethod,
+    PoolKind,
+    ProcurementRule,
+    RentMethod,
+)
 from service.core.snapshot import CatalogSnapshot
 from service.core.units import MONTHS_PER_YEAR
 from service.core.value import Provenance
@@ -29,40 +36,6 @@ LARGEST_PRICE = 1e9
 
 
 @dataclass(frozen=True)
-class Rental:
-    """Rented by the GPU-hour."""
-
-    provider: str | None
-    region: str | None
-    commitment: Commitment
-    gpu_hour: UnitPrice
-    host_hour: UnitPrice | None = None
-    """Host of one GPU for one hour, where it is billed apart."""
-
-
-@dataclass(frozen=True)
-class Ownership:
-    """Bought and run."""
-
-    purchase: UnitPrice
-    """One GPU with its share of the server."""
-    network: UnitPrice
-    """One GPU's share of switches, optics and cables."""
-    useful_life_months: int
-    residual_fraction: float
-    node_power_kw: float
-    """Highest draw of a whole node."""
-    node_gpu_count: int
-    power_load_fraction: float
-    idle_power_fraction: float
-    power_usage_effectiveness: float
-    kwh: UnitPrice
-    colocation_kw_month: UnitPrice
-    staff_gpu_month: UnitPrice
-    support_gpu_month: UnitPrice
-
-
-@dataclass(frozen=True)
 class ResolvedProcurement:
     """How the GPUs of one pool are paid for."""
 
@@ -70,7 +43,7 @@ class ResolvedProcurement:
     gpu: Gpu
     gpu_multiple: int
     """GPUs that are rented or bought at once."""
-    terms: Rental | Ownership
+    terms: Rental | CommitmentMix | Ownership
     site: str | None
     """Site of owned nodes."""
 
@@ -154,11 +127,13 @@ def _resolve(
     snapshot, site = recorder.snapshot, None
     if rule.site is not None:
         site = snapshot.site(rule.site, pointer=f"{pointer}/site")
-    terms: Rental | Ownership | str
+    terms: Rental | CommitmentMix | Ownership | str
     if rule.method.kind == "own":
         terms, multiple = _own(_OwnedFacts(rule.method, gpu, site, currency, recorder))
+    elif rule.method.kind == "mix":
+        terms, multiple = _mix(rule.method, gpu, currency, recorder)
     else:
-        terms, multiple = _rent(rule.method, gpu, currency, snapshot)
+        terms, multiple = _rent(rule.method, gpu, currency, recorder)
     if isinstance(terms, str):
         return no_price(f"price of {gpu.key} in the {pool} pool", f"{pointer}: {terms}")
     owned_at = rule.site if isinstance(terms, Ownership) else None
@@ -196,21 +171,48 @@ def _source(key: str, provenance: Provenance) -> str:
     return f"{key}: {'; '.join(provenance.sources)}"[:LONGEST_TEXT]
 
 
+def _mix(
+    method: MixMethod, gpu: Gpu, currency: str, recorder: Recorder
+) -> tuple[CommitmentMix | str, int]:
+    """Terms of a commitment and of what goes beyond it, or what to do about a missing price."""
+    committed, multiple = _rent(method.committed, gpu, currency, recorder)
+    rest, multiple_of_rest = _rent(method.rest, gpu, currency, recorder)
+    if isinstance(committed, str):
+        return f"committed: {committed}", 0
+    if isinstance(rest, str):
+        return f"rest: {rest}", 0
+    mix = CommitmentMix(
+        committed=committed,
+        rest=rest,
+        committed_gpu_count=method.committed_gpu_count,
+        committed_gpu_multiple=multiple,
+        paid_upfront=method.paid_upfront,
+    )
+    return mix, multiple_of_rest
+
+
 def _rent(
-    method: RentMethod, gpu: Gpu, currency: str, snapshot: CatalogSnapshot
+    method: RentMethod, gpu: Gpu, currency: str, recorder: Recorder
 ) -> tuple[Rental | str, int]:
     """Terms and GPUs rented at once, or what to do about a missing price."""
+    snapshot, redo = recorder.snapshot, 0.0
+    if method.commitment == "spot":
+        given = method.redo_fraction
+        assumed = assume_within(recorder, "spot_redo_fraction", 0, 1) if given is None else None
+        redo = given or 0.0 if assumed is None else assumed.value
     if method.price_per_gpu_hour is not None:
         price = UnitPrice(method.price_per_gpu_hour, GIVEN)
-        rental = Rental(method.provider, method.region, method.commitment, price)
+        rental = Rental(
+            method.provider, method.region, method.commitment, price, redo_fraction=redo
+        )
         return rental, rented_at_once(method, gpu=gpu, snapshot=snapshot)
     offer = cheapest_offer(method, gpu=gpu, currency=currency, snapshot=snapshot)
     if offer is None:
         return explain_missing_offer(method, gpu=gpu, currency=currency, snapshot=snapshot), 0
-    return _rental(offer), method.gpu_count_per_instance or offer.gpu_count
+    return _rental(offer, redo), method.gpu_count_per_instance or offer.gpu_count
 
 
-def _rental(offer: RentalPrice) -> Rental:
+def _rental(offer: RentalPrice, redo_fraction: float) -> Rental:
     def unit_price(value: Decimal) -> UnitPrice:
         return UnitPrice(
             value,
@@ -226,6 +228,7 @@ def _rental(offer: RentalPrice) -> Rental:
         commitment=offer.commitment,
         gpu_hour=unit_price(offer.price_per_gpu_hour),
         host_hour=None if host is None else unit_price(host),
+        redo_fraction=redo_fraction,
     )
 
 
@@ -292,6 +295,8 @@ class _OwnedFacts:
     def purchase(self) -> UnitPrice:
         """One GPU with its share of the server; where the catalog has the GPU alone, both."""
         name = "purchase_price_per_gpu"
+        if self.method.lease_price_per_gpu_month is not None:
+            return UnitPrice(Decimal(0), "leased")
         if self.method.purchase_price_per_gpu is not None:
             return self.price(name)
         rows = [row for row in self.recorder.snapshot.purchase_prices if row.gpu == self.gpu.key]
@@ -345,14 +350,14 @@ def rented_terms(
     method: RentMethod, *, gpu: Gpu, currency: str, recorder: Recorder
 ) -> Rental | str:
     """What renting a GPU costs, or what to do about a missing price."""
-    return _rent(method, gpu, currency, recorder.snapshot)[0]
+    return _rent(method, gpu, currency, recorder)[0]
 
 
 def _own(facts: _OwnedFacts) -> tuple[Ownership | str, int]:
     """Terms and GPUs bought at once, or which figures to give."""
     node = facts.recorder.snapshot.node_of(facts.gpu)
     node_gpu_count = facts.gpu.node_gpu_count if node is None else node.gpu_count
-    purchase = facts.purchase()
+    purchase, lease = facts.purchase(), facts.method.lease_price_per_gpu_month
     owned = Ownership(
         purchase=purchase,
         network=facts.price("network_price_per_gpu"),
@@ -367,6 +372,8 @@ def _own(facts: _OwnedFacts) -> tuple[Ownership | str, int]:
         colocation_kw_month=facts.price("colocation_price_per_kw_month"),
         staff_gpu_month=facts.price("staff_price_per_gpu_month"),
         support_gpu_month=facts.support_gpu_month(purchase),
+        lease_gpu_month=None if lease is None else UnitPrice(lease, GIVEN),
+        is_owned_already=facts.method.is_owned_already,
     )
     if facts.missing:
         return f"give in the method what is not known: {'; '.join(facts.missing)}.", 0

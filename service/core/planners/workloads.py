@@ -174,4 +174,6 @@ class PoolsOutcome:
     """Most GPUs that serving holds at once, by month."""
     peak_gpu_count: int
     """Most GPUs that all pools hold at once."""
+    loads: Mapping[tuple[PoolKind, str], NDArray[np.int64]] = field(compare=False)
+    """GPUs that each pool holds in each hour of the horizon, by its kind and GPU."""
     infeasibilities: tuple[Infeasibility, ...] = ()

@@ -8,6 +8,7 @@ from typing_extensions import TypeAliasType
 from service.core.prices import Commitment
 from service.core.value import (
     Count,
+    CountOrZero,
     Fraction,
     Key,
     NonNegative,
@@ -37,8 +38,26 @@ class RentMethod(Value):
     """Terms."""
     price_per_gpu_hour: Price | None = None
     """Price in the scenario's currency; from the catalog when null."""
+    redo_fraction: Fraction | None = None
+    """Work of training that spot interruptions make it do again, over the work; of spot alone."""
     gpu_count_per_instance: Annotated[Count, Field(le=100_000)] | None = None
     """GPUs rented at once; from the price, or the GPU's usual node, when null."""
+
+
+class MixMethod(Value):
+    """Commit what is held all the time, and rent the rest on other terms."""
+
+    kind: Literal["mix"]
+    """Kind of method."""
+    committed: RentMethod
+    """Terms of the commitment; its price is due for every hour, used or not."""
+    rest: RentMethod
+    """Terms of what goes beyond the commitment."""
+    committed_gpu_count: Annotated[CountOrZero, Field(le=10_000_000)] | None = None
+    """GPUs that are committed; null commits what is held often enough to pay: the load at the
+    quantile 1 - committed price / other price, in whole instances."""
+    paid_upfront: bool = False
+    """Whether a term is paid when it begins; the cost is spread over it all the same."""
 
 
 class OwnMethod(Value):
@@ -70,10 +89,14 @@ class OwnMethod(Value):
     """People who run the fleet."""
     support_fraction_per_year: Annotated[NonNegative, Field(le=1)] | None = None
     """Vendor support a year as a share of the purchase price."""
+    lease_price_per_gpu_month: Price | None = None
+    """Lease of a GPU with its server, in place of the purchase; the rest is paid as when owned."""
+    is_owned_already: bool = False
+    """Bought before the plan begins: its depreciation is sunk and no cash of the plan."""
 
 
 ProcurementMethod = TypeAliasType(
-    "ProcurementMethod", Annotated[RentMethod | OwnMethod, Field(discriminator="kind")]
+    "ProcurementMethod", Annotated[RentMethod | MixMethod | OwnMethod, Field(discriminator="kind")]
 )
 """How GPUs are paid for."""
 

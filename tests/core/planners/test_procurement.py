@@ -7,12 +7,11 @@ import pytest
 from pydantic import ValidationError
 
 from service.core.assumptions import Assumption
+from service.core.costs.terms import Ownership, Rental
 from service.core.errors import InvalidScenario, UnknownKey
 from service.core.estimates import Infeasibility
 from service.core.hardware import Gpu, Node, PeakRates, Site
 from service.core.planners.procurement import (
-    Ownership,
-    Rental,
     check_procurement_rules,
     resolve_procurement,
 )
@@ -32,6 +31,7 @@ H100 = Gpu(
 )
 NODE = Node(key="hgx", name="HGX", gpu="h100", gpu_count=8, maximum_power_kw=10.2)
 ASSUMED = {
+    "spot_redo_fraction": 0.05,
     "useful_life_years": 5,
     "residual_fraction": 0.1,
     "server_price_usd_per_gpu": 8750,
@@ -349,7 +349,7 @@ def test_what_is_not_given_of_owning_comes_from_the_catalog_and_is_remembered():
     assert terms.kwh.value == Decimal("0.08")
     assert terms.support_gpu_month.value == 125  # 30,000 x 5 % / 12
     used = {assumption.name for assumption in catalog.assumptions()}
-    assert used == set(ASSUMED) - {"server_price_usd_per_gpu"}
+    assert used == set(ASSUMED) - {"server_price_usd_per_gpu", "spot_redo_fraction"}
 
 
 def test_the_price_of_the_gpu_alone_takes_the_server_on_top():

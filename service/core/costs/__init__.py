@@ -1,0 +1,1 @@
+"""Terms on which GPUs are paid for, and the bills that they make."""

@@ -1,0 +1,65 @@
+"""On what terms GPUs are paid for, once every price is known."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from service.core.prices import Commitment
+from service.core.pricing import UnitPrice
+
+
+@dataclass(frozen=True)
+class Rental:
+    """Rented by the GPU-hour."""
+
+    provider: str | None
+    region: str | None
+    commitment: Commitment
+    gpu_hour: UnitPrice
+    host_hour: UnitPrice | None = None
+    """Host of one GPU for one hour, where it is billed apart."""
+    redo_fraction: float = 0.0
+    """Work of training that is done again after interruptions, over the work."""
+
+    @property
+    def all_in(self) -> Decimal:
+        """Price of one GPU with its host for one hour."""
+        return self.gpu_hour.value + (0 if self.host_hour is None else self.host_hour.value)
+
+
+@dataclass(frozen=True)
+class CommitmentMix:
+    """Rented under a commitment up to a number of GPUs, on other terms beyond it."""
+
+    committed: Rental
+    rest: Rental
+    committed_gpu_count: int | None
+    """GPUs that are committed; None commits what pays."""
+    committed_gpu_multiple: int
+    """GPUs that are committed at once."""
+    paid_upfront: bool
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """Bought and run."""
+
+    purchase: UnitPrice
+    """One GPU with its share of the server."""
+    network: UnitPrice
+    """One GPU's share of switches, optics and cables."""
+    useful_life_months: int
+    residual_fraction: float
+    node_power_kw: float
+    """Highest draw of a whole node."""
+    node_gpu_count: int
+    power_load_fraction: float
+    idle_power_fraction: float
+    power_usage_effectiveness: float
+    kwh: UnitPrice
+    colocation_kw_month: UnitPrice
+    staff_gpu_month: UnitPrice
+    support_gpu_month: UnitPrice
+    lease_gpu_month: UnitPrice | None = None
+    """Lease of one GPU for a month, in place of its purchase."""
+    is_owned_already: bool = False
+    """Paid before the plan begins: its depreciation is sunk, and no cash of the plan."""
