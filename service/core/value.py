@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Annotated, Any
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -129,11 +130,27 @@ Size = Annotated[int, Field(ge=1, le=10_000_000), BeforeValidator(_whole)]
 SizeOrZero = Annotated[int, Field(ge=0, le=10_000_000), BeforeValidator(_whole)]
 CountOrZero = Annotated[int, Field(ge=0, le=MAX_COUNT), BeforeValidator(_whole)]
 TokenCount = Annotated[int, Field(ge=1, le=MAX_TOKENS), BeforeValidator(_whole)]
-Number = Annotated[float, Field(ge=-1e30, le=1e30), BeforeValidator(_number)]
-Positive = Annotated[float, Field(gt=0, le=1e30), BeforeValidator(_number)]
-NonNegative = Annotated[float, Field(ge=0, le=1e30), BeforeValidator(_number)]
-Fraction = Annotated[float, Field(ge=0, le=1), BeforeValidator(_number)]
-PositiveFraction = Annotated[float, Field(gt=0, le=1), BeforeValidator(_number)]
+SMALLEST = 1e-12
+"""Smallest magnitude above zero: what is smaller overflows where a formula divides by it."""
+LARGEST = 1e15
+"""Largest magnitude of a number that is no count of tokens."""
+
+
+def _zero_or_more(number: float) -> float:
+    if 0 < number < SMALLEST:
+        raise ValueError(f"must be 0 or at least {SMALLEST:g}")
+    return number
+
+
+Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST), BeforeValidator(_number)]
+Positive = Annotated[float, Field(ge=SMALLEST, le=LARGEST), BeforeValidator(_number)]
+NonNegative = Annotated[
+    float, Field(ge=0, le=LARGEST), BeforeValidator(_number), AfterValidator(_zero_or_more)
+]
+Fraction = Annotated[
+    float, Field(ge=0, le=1), BeforeValidator(_number), AfterValidator(_zero_or_more)
+]
+PositiveFraction = Annotated[float, Field(ge=SMALLEST, le=1), BeforeValidator(_number)]
 Amount = Annotated[
     Decimal,
     BeforeValidator(_amount),

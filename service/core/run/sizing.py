@@ -16,6 +16,10 @@ MOMENT_H = 1e-6
 """A run ends before midnight, not at it: the next day's date would be a day late. [h]"""
 GROWTH = 1.05
 """Step between GPU counts that are sampled for the fastest one when none is fast enough."""
+SAMPLES = 24
+"""Legal GPU counts that are sampled for it where each asks for a search over layouts."""
+MAX_REFUSALS = 64
+"""Counts refused in a row after which the search for one that fits is given up."""
 
 
 def count_for_deadline(case: RunCase, start: datetime, finish_date: date) -> Choice | Infeasibility:
@@ -29,9 +33,14 @@ def count_for_deadline(case: RunCase, start: datetime, finish_date: date) -> Cho
     end = midnight(finish_date) + timedelta(days=1)
     available = (end - start).total_seconds() / SECONDS_PER_HOUR
     best_rate = _best_rate(case)
+    refused = _refused_at_any_count(case)
+    if refused is not None:
+        return refused
     refusals: list[Infeasibility] = []
     late: list[tuple[float, Choice]] = []
     for count in _counts(case, available, best_rate) if available > 0 else ():
+        if len(refusals) == MAX_REFUSALS:
+            break
         if _hours(case, Choice(count, None, best_rate)) > available - MOMENT_H:
             continue
         found = choose(case, count)
@@ -44,8 +53,25 @@ def count_for_deadline(case: RunCase, start: datetime, finish_date: date) -> Cho
         late.append((hours, found))
     if refusals and not late:
         return refusals[-1]
-    late = late or _fastest(case, best_rate)
-    return _too_late(case, late, start, finish_date, available)
+    return _too_late(case, late + _fastest(case), start, finish_date, available)
+
+
+def _refused_at_any_count(case: RunCase) -> Infeasibility | None:
+    """Why no number of GPUs will do: what does not fit spread over the most fits on none fewer."""
+    if case.layouts is None:
+        return None
+    counts = _usable_counts(case)
+    found = choose(case, counts[-1]) if counts else None
+    memory = isinstance(found, Infeasibility) and found.code == "memory"
+    return found if isinstance(found, Infeasibility) and memory else None
+
+
+def _usable_counts(case: RunCase) -> list[int]:
+    """Legal GPU counts in whole multiples of what is rented, ascending."""
+    if case.layouts is None:
+        return []
+    legal = case.layouts.rules.usable_gpu_counts(case.layouts.degrees)
+    return [int(count) for count in legal if count % case.gpu_multiple == 0]
 
 
 def _best_rate(case: RunCase) -> float:
@@ -69,7 +95,7 @@ def _least_count(case: RunCase, available: float, best_rate: float) -> int:
         run_multiplier=case.run.run_multiplier,
     )
     needed = one / (available * case.failures.other_fraction.value)
-    return min(MAX_COUNT, max(1, ceil(float(needed) * (1 - 1e-12))))
+    return max(1, ceil(min(float(MAX_COUNT), float(needed) * (1 - 1e-12))))
 
 
 def _whole(count: float, multiple: int) -> int:
@@ -80,8 +106,7 @@ def _counts(case: RunCase, available: float, best_rate: float) -> Iterator[int]:
     """GPU counts worth judging, ascending: legal ones, in whole multiples of what is rented."""
     least = _least_count(case, available, best_rate)
     if case.layouts is not None:
-        legal = case.layouts.rules.usable_gpu_counts(case.layouts.degrees)
-        yield from (n for n in legal if n >= least and n % case.gpu_multiple == 0)
+        yield from (count for count in _usable_counts(case) if count >= least)
         return
     count = _whole(least, case.gpu_multiple)
     while count <= MAX_COUNT:
@@ -93,22 +118,23 @@ def _counts(case: RunCase, available: float, best_rate: float) -> Iterator[int]:
         count = max(count + case.gpu_multiple, _whole(count * hours / available, case.gpu_multiple))
 
 
-def _fastest(case: RunCase, best_rate: float) -> list[tuple[float, Choice]]:
-    """The count that would end first, when none ends in time."""
-    if case.layouts is not None:
-        counts = case.layouts.rules.usable_gpu_counts(case.layouts.degrees)
-        counts = [count for count in counts if count % case.gpu_multiple == 0]
-    else:
-        counts, count = [], case.gpu_multiple
+def _fastest(case: RunCase) -> list[tuple[float, Choice]]:
+    """Hours of counts over the whole range, one of which comes close to the fastest."""
+    counts = _usable_counts(case)
+    if case.layouts is None:
+        count = case.gpu_multiple
         while count <= MAX_COUNT:
             counts.append(count)
             count = _whole(count * GROWTH + 1, case.gpu_multiple)
-    by_hours = sorted(counts, key=lambda n: _hours(case, Choice(n, None, best_rate)))
-    for count in by_hours[:10]:
-        found = choose(case, count)
-        if not isinstance(found, Infeasibility):
-            return [(_hours(case, found), found)]
-    return []
+    elif len(counts) > SAMPLES:
+        steps = [round(len(counts) ** (index / (SAMPLES - 1))) - 1 for index in range(SAMPLES)]
+        # Powers of two divide batches and layers best, so the fastest is often one of them.
+        doubled = [count for count in counts if (count & (count - 1)) == 0]
+        counts = sorted({counts[step] for step in steps} | set(doubled))
+    choices = (choose(case, count) for count in counts)
+    return [
+        (_hours(case, found), found) for found in choices if not isinstance(found, Infeasibility)
+    ]
 
 
 def _too_late(
@@ -128,7 +154,8 @@ def _too_late(
     fixes = [f"finish_date {date_that_works} on {choice.gpu_count} GPUs"]
     if available > 0:
         tokens = int(case.run.training_tokens * (available - MOMENT_H) / hours)
-        fixes.append(f"training_tokens {tokens:,} by {finish_date}")
+        if tokens > 0:
+            fixes.append(f"training_tokens {tokens:,} by {finish_date}")
     return case.refusal(
         "deadline", limit, " or ".join(fixes), needed=hours, available=max(0.0, available), unit="h"
     )
