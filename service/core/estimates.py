@@ -83,9 +83,9 @@ class Quantity(Value):
     value: float | None
     """Typical value; null when it is unbounded."""
     low: float | None
-    """10th percentile."""
+    """10th percentile; equal to the value where it is exact or no range is stated."""
     high: float | None
-    """90th percentile."""
+    """90th percentile; equal to the value where it is exact or no range is stated."""
     unit: Unit
     """Unit of the three values."""
     per: Per

@@ -13,6 +13,7 @@ from service.core.formulas.demand import (
     needed_replica_count,
     peak_units_per_s,
 )
+from service.core.hours.bands import scaled
 from service.core.hours.timeline import Amounts, Counts, Timeline
 from service.core.recorder import Recorder
 from service.core.scenarios.demand import profile_factors
@@ -38,6 +39,10 @@ class ServiceDemand:
     """Replicas held, their spare included."""
     units_served: float
     """Units over all its months."""
+    needed_share: Range
+    """Replica-hours needed over the typical ones, by the range of a replica's capacity."""
+    held_share: Range
+    """Replicas held at the peak over the typical ones, by the same range."""
 
     @property
     def _hours(self) -> Counts:
@@ -100,7 +105,25 @@ def service_demand(
         needed=needed.astype(np.int64),
         held=held.astype(np.int64),
         units_served=float((hours * demand).sum() * SECONDS_PER_HOUR),
+        **_shares(demand, hours, units_per_s_per_replica, headroom),
     )
+
+
+def _shares(
+    demand: Amounts, hours: Counts, speed: Range, headroom: "ResolvedHeadroom"
+) -> dict[str, Range]:
+    """Needed and held replicas over the typical ones: the faster a replica, the fewer they are."""
+    if speed.low == speed.high:
+        return {"needed_share": Range.exactly(1.0), "held_share": Range.exactly(1.0)}
+    found = []
+    for units_per_s in (speed.value, speed.high, speed.low):
+        needed, held = np.minimum(_replicas(demand, units_per_s, headroom), MAX_COUNT)
+        found.append((float((hours * needed).sum()), float(held.max())))
+    (needed, held), (needed_low, held_low), (needed_high, held_high) = found
+    return {
+        "needed_share": scaled(1.0, Range(value=needed, low=needed_low, high=needed_high)),
+        "held_share": scaled(1.0, Range(value=held, low=held_low, high=held_high)),
+    }
 
 
 def held_replicas_at_peak(

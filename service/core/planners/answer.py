@@ -19,6 +19,7 @@ from service.core.estimates import (
     TrainingRunEstimate,
 )
 from service.core.formulas.calendar import hours_in_month
+from service.core.hours.bands import scaled, together
 from service.core.planners.workloads import PoolsOutcome, RunSchedule, ServiceReplicas
 from service.core.pricing import amounts_by, cost_per_million_tokens, total
 from service.core.recorder import Recorder
@@ -200,6 +201,15 @@ def _months(answer: Answer) -> Iterator[PlanMonth]:
         )
 
 
+def _amount_range(answer: Answer, outcome: PoolsOutcome) -> Range:
+    """Amount of the plan, each pool's as uncertain as the GPU-hours that it holds."""
+    amounts = amounts_by(answer.lines, lambda line: (line.pool, line.gpu))
+    return together(
+        scaled(float(amounts.get((pool.name, pool.gpu), 0)), hours)
+        for pool, hours in zip(outcome.pools, outcome.allocated_gpu_hours, strict=True)
+    )
+
+
 def _totals(answer: Answer) -> PlanTotals | None:
     if answer.outcome is None:
         return None
@@ -216,9 +226,12 @@ def _totals(answer: Answer) -> PlanTotals | None:
     )
     recorder = answer.recorder.within("plan")
     recorder.note("plan_peak_gpu_count", totals.peak_gpu_count)
-    recorder.note("plan_gpu_hours", totals.gpu_hours)
-    recorder.note("plan_amount", float(totals.amount))
-    recorder.note("plan_cash_amount", float(totals.cash_amount))
+    held = together(answer.outcome.allocated_gpu_hours)
+    recorder.note("plan_gpu_hours", totals.gpu_hours, low=held.low, high=held.high)
+    spent = _amount_range(answer, answer.outcome)
+    recorder.note("plan_amount", float(totals.amount), low=spent.low, high=spent.high)
+    cash = scaled(float(totals.cash_amount), spent)
+    recorder.note("plan_cash_amount", cash.value, low=cash.low, high=cash.high)
     recorder.note("plan_training_amount", float(totals.training_amount))
     recorder.note("plan_serving_amount", float(totals.serving_amount))
     return totals

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from service.core.errors import InvalidScenario
-from service.core.estimates import Infeasibility, PoolSize, Use
+from service.core.estimates import Infeasibility, PoolSize, Range, Use
 from service.core.formulas.calendar import hours_in_month, month_index, month_of
 from service.core.formulas.demand import (
     idle_gpu_hours,
@@ -18,10 +18,16 @@ from service.core.formulas.demand import (
     whole_instances_gpu_count,
 )
 from service.core.hardware import Gpu
+from service.core.hours.bands import scaled, together
 from service.core.hours.harvest import HOUR_NOISE
 from service.core.hours.service_demand import service_demand
 from service.core.hours.timeline import Counts, Timeline
-from service.core.planners.separate_pool import Served, plan_serving_pool, plan_training_pool
+from service.core.planners.separate_pool import (
+    Owner,
+    Served,
+    plan_serving_pool,
+    plan_training_pool,
+)
 from service.core.planners.shared_pool import plan_shared_pool
 from service.core.planners.workloads import (
     PoolsOutcome,
@@ -269,12 +275,13 @@ class _Planning:
             serving_gpu_counts=self._most_by_month([pool.held.serving for pool in pools]),
             peak_gpu_count=max(self._most_by_month([pool.held.allocated for pool in pools])),
             loads={(pool.kind, pool.gpu.key): pool.held.allocated for pool in pools},
+            allocated_gpu_hours=tuple(_ranges(pool)[0] for pool in pools),
             infeasibilities=tuple(infeasibilities),
         )
 
     def _most_by_month(self, held: Sequence[Counts]) -> tuple[int, ...]:
-        together = self.timeline.together(held)
-        return tuple(self.timeline.by_month(together, np.maximum).tolist())
+        total = self.timeline.together(held)
+        return tuple(self.timeline.by_month(total, np.maximum).tolist())
 
     def _size(self, pool: PoolUse, *, alone: bool) -> PoolSize:
         """Size and use of a pool, remembered under its name, and its GPU where there are more."""
@@ -288,8 +295,9 @@ class _Planning:
         )
         hours = _hours_by_use(pool)
         allocated = sum(hours.values())
-        recorder.note("allocated_gpu_hours", allocated)
-        recorder.note("used_gpu_hours", hours["used"])
+        held, used = _ranges(pool)
+        recorder.note("allocated_gpu_hours", allocated, low=held.low, high=held.high)
+        recorder.note("used_gpu_hours", hours["used"], low=used.low, high=used.high)
         recorder.note("redo_gpu_hours", hours["redo"])
         recorder.note("preempted_gpu_count_per_day", pool.preempted_gpu_count_per_day)
         return PoolSize(
@@ -322,3 +330,31 @@ def _hours_by_use(pool: PoolUse) -> dict[Use, float]:
     for item in pool.hour_uses:
         hours[item.use] += item.gpu_hours
     return hours
+
+
+def _ranges(pool: PoolUse) -> tuple[Range, Range]:
+    """GPU-hours held and used, with the ranges that wall clocks and capacities give them.
+
+    The hours of a run go with its wall clock, those of a service with the replicas that it holds
+    and needs; runs and services err independently.
+    """
+    held: dict[Owner, float] = {}
+    used: dict[Owner, float] = {}
+    for item in pool.hour_uses:
+        own = {(item.workload_kind, item.workload): item.gpu_hours} if item.workload else {}
+        for owner, hours in (own or item.held_for).items():
+            held[owner] = held.get(owner, 0.0) + hours
+            if item.use == "used":
+                used[owner] = used.get(owner, 0.0) + hours
+    clocks = {("training", run.need.run.name): run.need.wall_clock_hours for run in pool.runs}
+    named = {("serving", item.capacity.service.name): item for item in pool.services}
+    holding = clocks | {owner: item.held_share for owner, item in named.items()}
+    needing = clocks | {owner: item.needed_share for owner, item in named.items()}
+    exact = Range.exactly(1.0)
+    return (
+        together(
+            scaled(hours, exact if owner[0] in pool.fixed else holding[owner])
+            for owner, hours in held.items()
+        ),
+        together(scaled(hours, needing[owner]) for owner, hours in used.items()),
+    )

@@ -94,6 +94,8 @@ def replicas_of(served: Served, *, gpu_count: int) -> ServiceReplicas:
         held_replica_count=int(demand.held.max()),
         gpu_count=gpu_count,
         units_served=demand.units_served,
+        needed_share=demand.needed_share,
+        held_share=demand.held_share,
     )
 
 
@@ -236,6 +238,7 @@ def plan_training_pool(
             for need, start, hours in zip(needs, starts.tolist(), lasting.tolist(), strict=True)
         ),
         held=HeldGpus(by_hour, np.zeros_like(by_hour), by_hour),
+        fixed=frozenset({"training"} if owned else ()),
     )
 
 

@@ -1,7 +1,7 @@
 """One pool for all: serving takes what each hour needs, training whole copies of the rest."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from math import ceil
@@ -71,17 +71,18 @@ def plan_shared_pool(
     make = partial(_SharedPool, gpu, needs, services, timeline, held)
     if fleet_gpu_count is None:
         size, schedules = smallest_fleet(jobs, held, gpu_multiple=gpu_multiple)
-        return make(schedules, size, outside).use(always=owned), ()
+        found = make(schedules, size, outside).use(always=owned)
+        return replace(found, fixed=frozenset({"training"} if owned else ())), ()
     size = int(whole(gpu_count=fleet_gpu_count))
     fits = size >= held.max()
     schedules = schedules_in(size, jobs, held) if fits else []
     pool = make(schedules, size, size)
     late = [pair for pair in zip(needs, schedules, strict=False) if pair[1].is_late]
     if fits and not late:
-        return pool.use(always=True), ()
+        return replace(pool.use(always=True), fixed=frozenset({"training", "serving"})), ()
     if can_be_alone(jobs, held):
-        enough, found = smallest_fleet(jobs, held, gpu_multiple=gpu_multiple)
-        fix = _fleet_that_does(make(found, enough, outside), owned=owned)
+        enough, schedules = smallest_fleet(jobs, held, gpu_multiple=gpu_multiple)
+        fix = _fleet_that_does(make(schedules, enough, outside), owned=owned)
     else:
         fix = _fleet_for_long_runs(needs, jobs, held, gpu_multiple)
     if not fits:

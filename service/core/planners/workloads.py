@@ -113,6 +113,10 @@ class ServiceReplicas:
     """GPUs of the held replicas, rounded up to whole instances where the pool is its own."""
     units_served: float
     """Units over all months of the service."""
+    needed_share: Range
+    """GPU-hours needed over the typical ones, by the range of a replica's capacity."""
+    held_share: Range
+    """GPUs held over the typical ones, by the same range."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +159,8 @@ class PoolUse:
     runs: tuple[RunSchedule, ...]
     held: HeldGpus
     preempted_gpu_count_per_day: float = 0.0
+    fixed: frozenset[WorkloadKind] = frozenset()
+    """Kinds of work whose GPUs are held all the time, however fast they turn out to be."""
 
 
 @dataclass(frozen=True)
@@ -176,4 +182,6 @@ class PoolsOutcome:
     """Most GPUs that all pools hold at once."""
     loads: Mapping[tuple[PoolKind, str], NDArray[np.int64]] = field(compare=False)
     """GPUs that each pool holds in each hour of the horizon, by its kind and GPU."""
+    allocated_gpu_hours: tuple[Range, ...]
+    """GPU-hours that each pool holds, with their range."""
     infeasibilities: tuple[Infeasibility, ...] = ()

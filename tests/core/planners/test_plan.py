@@ -146,6 +146,23 @@ def test_a_run_that_outlives_the_horizon_is_shown_whole_with_gpus_that_end_it():
     assert estimate(EXAMPLE | {"training_runs": [sized]}).feasible
 
 
+def test_the_range_of_a_run_reaches_the_hours_and_the_amount_of_the_plan():
+    # The service was measured, so only the run is uncertain, and the plan by as much as the run.
+    run = EXAMPLE["training_runs"][0] | {"speed": {"kind": "estimated"}}
+    answer = estimate(EXAMPLE | {"training_runs": [run]})
+    kept = {(q.scope, q.name): q for q in answer.quantities}
+    hours, trained = answer.training_runs[0].wall_clock_hours, answer.training_runs[0]
+    assert hours.low < hours.value < hours.high
+    for name, whole, part in (
+        ("plan_amount", float(answer.totals.amount), float(trained.amount)),
+        ("plan_gpu_hours", answer.totals.gpu_hours, trained.gpu_hours),
+    ):
+        found = kept["plan", name]
+        assert found.value == whole
+        assert found.low == pytest.approx(whole - part * (1 - hours.low / hours.value))
+        assert found.high == pytest.approx(whole + part * (hours.high / hours.value - 1))
+
+
 def test_an_infeasible_plan_has_reasons_and_no_money():
     run = EXAMPLE["training_runs"][0] | {"sizing": {"kind": "gpu_count", "gpu_count": 8}}
     answer = estimate(EXAMPLE | {"training_runs": [run]})

@@ -1,5 +1,6 @@
 """Pools apart: the published example to the last digit, and the rules of rounding and holding."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -100,6 +101,32 @@ def test_quantities_are_kept_under_their_scopes():
         "preempted_gpu_count_per_day": 0,
         "mean_over_peak_fraction": pytest.approx(179 / (13 * 24)),
     }
+
+
+def test_ranges_of_runs_and_replicas_reach_the_hours_of_their_pools():
+    notes = recorder()
+    served = service(peak=40, capacity=4, gpus=4, headroom=FULL)
+    trained = need(run(gpu_count=64), gpu_count=64, hours=100)
+    trained = replace(trained, wall_clock_hours=Range(value=100, low=90, high=120))
+    fast = Range(value=4.0, low=2.0, high=5.0)
+    pools([trained], [served], months=1, multiple=4, into=notes, speed=fast)
+    kept = {(q.scope, q.name): (q.low, q.value, q.high) for q in notes.quantities()}
+    # 64 GPUs for 90, 100 and 120 hours.
+    assert kept["pool:training", "allocated_gpu_hours"] == pytest.approx((5760, 6400, 7680))
+    # 40/5 = 8, 40/4 = 10 and 40/2 = 20 replicas of 4 GPUs for 744 h.
+    hours = (8 * 4 * 744, 10 * 4 * 744, 20 * 4 * 744)
+    assert kept["pool:serving", "allocated_gpu_hours"] == pytest.approx(hours)
+    assert kept["pool:serving", "used_gpu_hours"] == pytest.approx(hours)
+
+
+def test_hours_of_owned_gpus_are_exact_however_long_the_run_takes():
+    notes = recorder()
+    trained = need(run(gpu_count=64), gpu_count=64, hours=100)
+    trained = replace(trained, wall_clock_hours=Range(value=100, low=90, high=120))
+    pools([trained], months=1, into=notes, owned=True)
+    kept = {(q.scope, q.name): (q.low, q.value, q.high) for q in notes.quantities()}
+    assert kept["pool:training", "allocated_gpu_hours"] == (64 * 744,) * 3
+    assert kept["pool:training", "used_gpu_hours"] == pytest.approx((5760, 6400, 7680))
 
 
 POOL_QUANTITIES = (
