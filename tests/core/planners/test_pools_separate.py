@@ -492,7 +492,7 @@ def test_a_run_cannot_start_outside_the_horizon(day):
 
 
 def test_a_load_beyond_counting_is_refused_and_the_rest_is_planned():
-    huge = service("huge", peak=1e12, capacity=1e-20)
+    huge = service("huge", peak=1e12, capacity=1e-12)
     outcome = pools([], [service(), huge], months=1)
     (lack,) = outcome.infeasibilities
     assert (lack.code, lack.workload, lack.available) == ("fleet", "huge", 10**9)
