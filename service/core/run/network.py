@@ -106,6 +106,32 @@ class NetworkModel:
             exposed_s=exposed,
         )
 
+    def collectives(self, axes: LayoutAxes, recorder: Recorder) -> list[dict[str, Any]]:
+        """Exchanges of one step of one layout: bytes, link and time of each kind."""
+        domain = self.gpu.scale_up_domain_gpu_count
+        groups = {
+            "tensor": (self._tensor(axes, recorder), axes.tensor),
+            "context": (self._context(axes, recorder), axes.tensor * axes.context),
+            "expert": (self._expert(axes, recorder), axes.tensor * axes.expert),
+            "pipeline": (self._pipeline(axes, recorder), axes.tensor * axes.pipeline),
+            "data": (self._data(axes, recorder), axes.gpu_count),
+        }
+        found = []
+        for kind, (sent, group) in groups.items():
+            inside = bool(group <= domain)
+            out = self._data_bytes_per_s(axes, recorder) if kind == "data" else None
+            rate = self._scale_up(recorder) if inside else out or self._scale_out(recorder)
+            if float(sent) > 0:
+                found.append(
+                    {
+                        "kind": kind,
+                        "link": "scale_up" if inside else "scale_out",
+                        "bytes_per_step": float(sent),
+                        "seconds_per_step": float(self._seconds(sent, rate)),
+                    }
+                )
+        return found
+
     def lost_s(self, axes: LayoutAxes, rate: Any, recorder: Recorder) -> Any:
         """Seconds of one step that buy no progress, to tell layouts of one speed apart. [s]
 

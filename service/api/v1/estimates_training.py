@@ -1,0 +1,99 @@
+"""Single questions about training: memory, a whole run, the network, failures."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from litestar import post
+from litestar.params import JSONBody
+
+from service.api.dependencies import RequestSession
+from service.api.problems import problem_responses
+from service.catalog.snapshots import load_snapshot
+from service.core.studies import communication, goodput, training_memory, training_run
+from service.core.studies.communication import CommunicationAnswer, CommunicationQuestion
+from service.core.studies.goodput import GoodputAnswer, GoodputQuestion
+from service.core.studies.runs import TrainingQuestion
+from service.core.studies.training_memory import TrainingMemoryAnswer
+from service.core.studies.training_run import TrainingRunAnswer, TrainingRunQuestion
+from service.plans.estimate import answer_estimate
+
+
+@post(
+    "/v1/estimates/training-memory",
+    operation_id="estimate_training_memory",
+    tags=["estimates"],
+    status_code=200,
+    responses=problem_responses(413, 415, 422),
+)
+async def estimate_training_memory(
+    data: JSONBody[TrainingQuestion], session: RequestSession
+) -> TrainingMemoryAnswer:
+    """Count the memory of one GPU by part and pipeline stage, and say what would make it fit."""
+    return await answer_estimate(
+        session,
+        data,
+        training_memory.estimate_training_memory,
+        now=datetime.now(UTC),
+        load_snapshot=load_snapshot,
+    )
+
+
+@post(
+    "/v1/estimates/training-run",
+    operation_id="estimate_training_run",
+    tags=["estimates"],
+    status_code=200,
+    responses=problem_responses(413, 415, 422),
+)
+async def estimate_training_run(
+    data: JSONBody[TrainingRunQuestion], session: RequestSession
+) -> TrainingRunAnswer:
+    """Estimate speed, hours, dollars and energy of one run, and rank other GPUs for it."""
+    return await answer_estimate(
+        session,
+        data,
+        training_run.estimate_training_run,
+        now=datetime.now(UTC),
+        load_snapshot=load_snapshot,
+    )
+
+
+@post(
+    "/v1/estimates/communication",
+    operation_id="estimate_communication",
+    tags=["estimates"],
+    status_code=200,
+    responses=problem_responses(413, 415, 422),
+)
+async def estimate_communication(
+    data: JSONBody[CommunicationQuestion], session: RequestSession
+) -> CommunicationAnswer:
+    """Count what a training step sends over which link, and how speed scales with GPUs."""
+    return await answer_estimate(
+        session,
+        data,
+        communication.estimate_communication,
+        now=datetime.now(UTC),
+        load_snapshot=load_snapshot,
+    )
+
+
+@post(
+    "/v1/estimates/goodput",
+    operation_id="estimate_goodput",
+    tags=["estimates"],
+    status_code=200,
+    responses=problem_responses(413, 415, 422),
+)
+async def estimate_goodput(
+    data: JSONBody[GoodputQuestion], session: RequestSession
+) -> GoodputAnswer:
+    """Count what failures and checkpoints cost a run, and which interval and spares cost least."""
+    return await answer_estimate(
+        session,
+        data,
+        goodput.estimate_goodput,
+        now=datetime.now(UTC),
+        load_snapshot=load_snapshot,
+    )

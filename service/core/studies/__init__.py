@@ -1,0 +1,1 @@
+"""Single questions about training: memory, a whole run, the network, failures."""

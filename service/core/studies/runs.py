@@ -1,0 +1,61 @@
+"""What every question about one training run starts from: the run resolved, and its layout."""
+
+from service.core.answers import EstimateQuestion, recorder_for
+from service.core.errors import InvalidScenario, NoConstants
+from service.core.estimates import Infeasibility
+from service.core.recorder import Recorder
+from service.core.run.case import RunCase, missing_peak, resolve
+from service.core.run.choice import Choice, choose
+from service.core.run.layouts import LayoutAxes, on_gpus
+from service.core.scenarios.scenario import TrainingRun
+from service.core.snapshot import CatalogSnapshot
+
+
+class TrainingQuestion(EstimateQuestion):
+    """A question about one training run."""
+
+    run: TrainingRun
+    """The run, as in a plan."""
+
+
+def case_of(question: TrainingQuestion, snapshot: CatalogSnapshot) -> tuple[RunCase, Recorder]:
+    """The run resolved against the catalog, and the recorder of its answer.
+
+    Raises:
+        CoreError: If the run names what the catalog does not hold, or contradicts itself.
+    """
+    recorder = recorder_for(question, snapshot)
+    case = resolve(
+        question.run, snapshot=snapshot, recorder=recorder, gpu_multiple=1, pointer="/run"
+    )
+    return case, recorder
+
+
+def given_count(case: RunCase) -> int:
+    """GPUs that the run names.
+
+    Raises:
+        InvalidScenario: If the run is sized by a date.
+    """
+    sizing = case.run.sizing
+    if sizing.kind != "gpu_count":
+        raise InvalidScenario("this question needs a gpu_count", pointer="/run/sizing")
+    return sizing.gpu_count
+
+
+def chosen_layout(case: RunCase, gpu_count: int) -> Choice | Infeasibility:
+    """The layout of the run on so many GPUs, or why there is none."""
+    try:
+        return missing_peak(case) or choose(case, gpu_count)
+    except NoConstants as gap:
+        fix = "give an MFU or a measured speed, or a GPU whose class has constants"
+        return case.refusal("no_constants", gap.message[:200], fix)
+
+
+def named_axes(case: RunCase, gpu_count: int) -> LayoutAxes | None:
+    """The layout that the request names, when it is legal: it is shown even if it does not fit."""
+    given, layouts = case.given_layout, case.layouts
+    if given is None or layouts is None:
+        return None
+    axes = on_gpus(given, gpu_count, layouts.rules.batch_sequences)
+    return axes if layouts.rules.fault(axes, gpu_count) is None else None
