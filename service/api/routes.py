@@ -12,6 +12,12 @@ from service.api.docs_page import get_docs_page, get_docs_part, get_openapi
 from service.api.metrics import get_metrics
 from service.api.v1 import catalog, comparisons, plan_files, plan_making, plan_tables, plans
 from service.api.v1.estimates_money import estimate_crossover, estimate_ownership
+from service.api.v1.estimates_training import (
+    estimate_communication,
+    estimate_goodput,
+    estimate_training_memory,
+    estimate_training_run,
+)
 from service.api.v1.health import get_liveness, get_readiness
 
 STORED = Router(
@@ -38,6 +44,10 @@ STORED = Router(
         plan_files.export_plan_workbook,
         estimate_ownership,
         estimate_crossover,
+        estimate_training_memory,
+        estimate_training_run,
+        estimate_communication,
+        estimate_goodput,
         comparisons.compare_plans,
         comparisons.export_comparison_csv,
     ],

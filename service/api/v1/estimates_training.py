@@ -29,7 +29,7 @@ from service.plans.estimate import answer_estimate
 async def estimate_training_memory(
     data: JSONBody[TrainingQuestion], session: RequestSession
 ) -> TrainingMemoryAnswer:
-    """Count the memory of one GPU by part and pipeline stage, and say what would make it fit."""
+    """Count the memory of one GPU by part, and say what would make it fit."""
     return await answer_estimate(
         session,
         data,
@@ -89,7 +89,7 @@ async def estimate_communication(
 async def estimate_goodput(
     data: JSONBody[GoodputQuestion], session: RequestSession
 ) -> GoodputAnswer:
-    """Count what failures and checkpoints cost a run, and which interval and spares cost least."""
+    """Count what failures and checkpoints cost, and which interval and spares are best."""
     return await answer_estimate(
         session,
         data,

@@ -232,9 +232,7 @@ def _rules(
         context_tokens=positive(recorder.off(), "auto_layout_context_tokens").value,
         # Without stored scores there is nothing that recomputing them alone would save.
         recomputes=tuple(
-            index
-            for index, name in enumerate(RECOMPUTES)
-            if name in {"none", "full"} or (name == "selective" and stored)
+            index for index, name in enumerate(RECOMPUTES) if name != "selective" or stored
         ),
         pointer=pointer,
     )

@@ -17,6 +17,7 @@ from service.core.run.hours import FailureModel, failure_model
 from service.core.scenarios.scenario import ArchitectureRef, GpuRef, Reliability, TrainingRun
 from service.core.scenarios.training_state import STATE_RECIPES, StateRecipeName
 from service.core.snapshot import CatalogSnapshot
+from service.core.studies.spares import node_count_with_spares
 from service.core.units import BYTES_PER_GB, HOURS_PER_DAY, SECONDS_PER_HOUR
 from service.core.value import (
     Amount,
@@ -253,7 +254,7 @@ def _nodes(question: GoodputQuestion, model: FailureModel, per_day: float) -> di
     )
     held = None
     if working > 0.5:
-        held = reliability.node_count_with_spares(
+        held = node_count_with_spares(
             needed_count=needed,
             availability_fraction=float(working),
             target_fraction=question.spare_target_fraction,

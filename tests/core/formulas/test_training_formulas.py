@@ -104,6 +104,7 @@ ARGUMENTS = {
     "rank": [16, 64],
     "rank_count": [1, 16],
     "rebuilt_bytes_per_token": [0, 3e5],
+    "repair_hours": [12.0, 24.0],
     "residual_bytes": [3e4, 6e4],
     "restart_s": [600, 1200],
     "routed_hidden_width": [1e5, 2e5],
