@@ -28,6 +28,10 @@ OF_ONE_PLAN = {
     "export_plan_lines_csv": "/v1/plans/{id}/lines.csv",
     "list_plan_quantities": "/v1/plans/{id}/quantities",
     "export_plan_quantities_csv": "/v1/plans/{id}/quantities.csv",
+    "export_plan_summary_csv": "/v1/plans/{id}/summary.csv",
+    "export_plan_months_csv": "/v1/plans/{id}/months.csv",
+    "export_plan_focus_csv": "/v1/plans/{id}/focus.csv",
+    "export_plan_workbook": "/v1/plans/{id}/workbook.xlsx",
 }
 OF_SEVERAL_PLANS = {
     "compare_plans": "/v1/comparisons",
