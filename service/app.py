@@ -21,7 +21,9 @@ from service.api.refusals import REFUSAL_HANDLERS
 from service.api.request_checks import request_checks
 from service.api.routes import ROUTE_HANDLERS
 from service.db.errors import DatabaseError
-from service.db.session import make_engine, make_read_pool
+from service.db.locks import WorkerLocks
+from service.db.session import connect, make_engine, make_read_pool
+from service.plans.beside import WORKSHOP
 from service.plans.bodies import PlanBodies
 from service.plans.repository import read_body
 from service.settings import DEFAULT_TEAM, Settings
@@ -54,16 +56,21 @@ def _database(url: str | None) -> Callable[[Litestar], AbstractAsyncContextManag
     async def lifespan(app: Litestar) -> AsyncIterator[None]:
         if url is None:
             raise DatabaseError("DATABASE_URL is not set: the service needs its database.")
-        engine = make_engine(url)
+        engine, readiness_engine = make_engine(url), make_engine(url, size=1)
+        locks = WorkerLocks(partial(connect, url))
         try:
             async with make_read_pool(url) as read_pool:
                 app.state.update(
                     engine=engine,
+                    readiness_engine=readiness_engine,
+                    locks=locks,
                     read_pool=read_pool,
                     plan_bodies=PlanBodies(partial(read_body, read_pool)),
                 )
                 yield
         finally:
+            await locks.close()
+            await readiness_engine.dispose()
             await engine.dispose()
 
     return lifespan
@@ -74,6 +81,7 @@ def create_app(settings: Settings | None = None) -> Litestar:
     if settings is None:
         settings = Settings.from_environment()
         configure_logging()
+    WORKSHOP.limit_s = settings.estimate_limit_s
     is_open = settings.access_mode == "open"
     spec = build_spec(is_open=is_open)
     app = Litestar(

@@ -47,6 +47,9 @@ class Settings(BaseModel):
     max_body_bytes: int = Field(default=2**20, ge=1)
     """Largest request body that is read, in bytes."""
 
+    estimate_limit_s: float = Field(default=30.0, gt=0)
+    """Longest time that a request waits for its estimate, in seconds."""
+
     prometheus_multiproc_dir: str | None = None
     """Empty folder in which several workers add up their metrics; none: each counts for itself."""
 

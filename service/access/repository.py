@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.access.scopes import Caller
 from service.db.errors import DatabaseError
 from service.db.migrate import migration_status
-from service.db.session import make_engine
+from service.db.session import fetch_row, make_engine
 from service.db.tables import ApiKeyRow
 
 Connection = AsyncConnection
@@ -89,7 +89,7 @@ def _api_key(row: Row[*tuple[Any, ...]]) -> ApiKey:
 
 async def find_caller(pool: asyncpg.Pool, key_hash: bytes) -> Caller | None:
     """Find whose key this is; None when it is unknown, expired or revoked."""
-    row = await pool.fetchrow("SELECT team, scopes FROM find_api_key($1)", key_hash)
+    row = await fetch_row(pool, "SELECT team, scopes FROM find_api_key($1)", key_hash)
     return None if row is None else Caller(row["team"], frozenset(row["scopes"]))
 
 

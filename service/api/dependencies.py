@@ -14,6 +14,7 @@ from litestar.params import SkipValidation
 from service.access.scopes import Caller
 from service.api.downloads import csv_form
 from service.db.session import team_session
+from service.plans.idempotency import HoldNumber
 from service.plans.repository import OpenSession, Session
 
 RequestCaller = NamedDependency[Caller]
@@ -39,11 +40,19 @@ async def _open_session(state: State, caller: RequestCaller) -> OpenSession:
     return partial(team_session, state.engine, caller.team)
 
 
+async def _hold(state: State) -> HoldNumber:
+    """Give a request the means to keep other workers from the same work."""
+    hold: HoldNumber = state.locks.hold
+    return hold
+
+
 DEPENDENCIES = {
     "caller": Provide(_caller),
     "session": Provide(_session),
     "open_session": Provide(_open_session),
     "form": Provide(csv_form),
+    "hold": Provide(_hold),
 }
 RequestSession = NamedDependency[Session]
+NumberHolder = NamedDependency[SkipValidation[HoldNumber]]  # as below
 SessionOpener = NamedDependency[SkipValidation[OpenSession]]  # a protocol, which cannot be checked

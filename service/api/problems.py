@@ -58,6 +58,11 @@ class ProblemKind(Enum):
         "The idempotency key belongs to another request",
     )
     INTERNAL = ("internal", 500, "The service failed")
+    ESTIMATE_TOOK_TOO_LONG = (
+        "estimate-took-too-long",
+        503,
+        "The estimate was not done in time",
+    )
     UNAVAILABLE = ("unavailable", 503, "The service cannot answer now")
 
     def __init__(self, slug: str, status: int, title: str) -> None:

@@ -17,6 +17,8 @@ from service.plans.errors import (
     PlanError,
     PlanNotFound,
     RequestInFlight,
+    TookTooLong,
+    TooMuchAtOnce,
 )
 
 PLAN_PROBLEMS: dict[type[PlanError], tuple[ProblemKind, str | None]] = {
@@ -25,9 +27,13 @@ PLAN_PROBLEMS: dict[type[PlanError], tuple[ProblemKind, str | None]] = {
     InvalidIdempotencyKey: (ProblemKind.VALIDATION, "Idempotency-Key"),
     IdempotencyKeyReused: (ProblemKind.IDEMPOTENCY_KEY_REUSED, "Idempotency-Key"),
     RequestInFlight: (ProblemKind.REQUEST_IN_FLIGHT, "Idempotency-Key"),
+    TooMuchAtOnce: (ProblemKind.UNAVAILABLE, None),
+    TookTooLong: (ProblemKind.ESTIMATE_TOOK_TOO_LONG, None),
     CannotCompare: (ProblemKind.VALIDATION, "plans"),
 }
 """The problem of each refusal, and the parameter that is at fault."""
+RETRY_AFTER_S: dict[type[PlanError], int] = {RequestInFlight: 1, TooMuchAtOnce: 5, TookTooLong: 60}
+"""When what was refused may be tried again."""
 
 
 def _sentence(message: str) -> str:
@@ -50,7 +56,9 @@ def answer_plan_error(request: Request[Any, Any, Any], error: PlanError) -> Resp
     kind, parameter = PLAN_PROBLEMS[type(error)]
     detail = _sentence(error.message)
     fields = [FieldProblem(parameter=parameter, detail=detail)] if parameter else []
-    return respond(request, ProblemError(kind, detail, errors=fields))
+    retry_after_s = RETRY_AFTER_S.get(type(error))
+    headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
+    return respond(request, ProblemError(kind, detail, errors=fields, headers=headers))
 
 
 REFUSAL_HANDLERS: dict[int | type[Exception], Any] = {

@@ -42,6 +42,7 @@ class SnapshotCache:
 
     def __init__(self) -> None:
         self._contents: _Newest[str, CatalogContent] = _Newest(MAX_RELEASES)
+        self._reading: dict[str, asyncio.Lock] = {}
         self._snapshots: _Newest[tuple[str, date], CatalogSnapshot] = _Newest(MAX_SNAPSHOTS)
 
     async def load(
@@ -63,9 +64,14 @@ class SnapshotCache:
     async def _content(self, session: Session, release: Release) -> CatalogContent:
         content = self._contents.get(release.digest)
         if content is None:
-            documents = await repository.load_documents(session, release.version)
-            content = await asyncio.to_thread(_parse, documents)
-            self._contents.put(release.digest, content)
+            # One reads for all who ask meanwhile; the lock lasts no longer, as locks have one loop.
+            async with self._reading.setdefault(release.digest, asyncio.Lock()):
+                content = self._contents.get(release.digest)
+                if content is None:
+                    documents = await repository.load_documents(session, release.version)
+                    content = await asyncio.to_thread(_parse, documents)
+                    self._contents.put(release.digest, content)
+            self._reading.pop(release.digest, None)
         return content
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -15,6 +16,9 @@ STATEMENT_LIMIT_MS = 15_000
 
 POOL_SIZE = 8
 """Connections a worker keeps at most, in each of its two pools."""
+
+POOL_WAIT_S = 3.0
+"""How long a request waits for a connection before it is told to come back."""
 
 SET_TEAM = text("SELECT set_config('gpuplan.team', :team, true)")
 
@@ -30,23 +34,26 @@ def _connection_arguments() -> dict[str, Any]:
     }
 
 
-def make_engine(url: str, *, pooled: bool = True) -> AsyncEngine:
+async def connect(url: str) -> asyncpg.Connection:
+    """Open a connection; asyncpg reads the address, whose options SQLAlchemy does not all know."""
+    return await asyncpg.connect(url, **_connection_arguments())
+
+
+def make_engine(url: str, *, pooled: bool = True, size: int = POOL_SIZE) -> AsyncEngine:
     """An engine on asyncpg for an address in any of PostgreSQL's forms.
 
     Args:
         url: the address, such as `postgresql://role@host/database`.
         pooled: keep connections; without, each use opens its own, which tests with an event loop
             each need.
+        size: connections that are kept at most.
     """
-
-    async def connect() -> asyncpg.Connection:
-        # asyncpg reads the whole address itself; SQLAlchemy's own parser knows not all its options.
-        return await asyncpg.connect(url, **_connection_arguments())
-
     pool: dict[str, Any] = (
-        {"pool_size": POOL_SIZE, "max_overflow": 0} if pooled else {"poolclass": NullPool}
+        {"pool_size": size, "max_overflow": 0, "pool_timeout": POOL_WAIT_S}
+        if pooled
+        else {"poolclass": NullPool}
     )
-    return create_async_engine("postgresql+asyncpg://", async_creator=connect, **pool)
+    return create_async_engine("postgresql+asyncpg://", async_creator=partial(connect, url), **pool)
 
 
 @asynccontextmanager
@@ -58,6 +65,19 @@ async def team_session(engine: AsyncEngine, team: str) -> AsyncIterator[AsyncSes
     async with AsyncSession(engine, expire_on_commit=False) as session, session.begin():
         await session.execute(SET_TEAM, {"team": team})
         yield session
+
+
+async def fetch_row(pool: asyncpg.Pool, statement: str, *given: Any) -> asyncpg.Record | None:
+    """Read one row by a single statement.
+
+    Raises:
+        TimeoutError: no connection is free in time.
+    """
+    connection = await pool.acquire(timeout=POOL_WAIT_S)
+    try:
+        return await connection.fetchrow(statement, *given)
+    finally:
+        await pool.release(connection)
 
 
 def make_read_pool(url: str) -> asyncpg.Pool:

@@ -1,12 +1,9 @@
 """Making a plan: the estimate of a scenario, stored once as the bytes that are answered."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from functools import partial
-from typing import ParamSpec, Protocol, TypeVar
+from typing import Protocol
 from uuid import UUID
 
 from service import __version__
@@ -16,16 +13,12 @@ from service.core.plans import SCHEMA_VERSION, Plan, PlanLinks, PlanRequest
 from service.core.scenarios.scenario import Scenario
 from service.core.snapshot import CatalogSnapshot
 from service.plans import repository
-from service.plans.errors import PlanNotFound
-from service.plans.idempotency import Claim, claim_key, keep_key
+from service.plans.beside import run_beside_the_loop
+from service.plans.errors import PlanNotFound, RequestInFlight
+from service.plans.idempotency import Claim, HoldNumber, check_key, keep_key, kept_plan
 from service.plans.identity import plan_etag, request_digest
-from service.plans.repository import Session
+from service.plans.repository import OpenSession, Session
 
-# Estimates hold the interpreter's lock most of the time: more threads would only wait for it.
-_ESTIMATES = ThreadPoolExecutor(max_workers=2, thread_name_prefix="estimate")
-
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
 SnapshotLoader = Callable[[Session, str, date], Awaitable[CatalogSnapshot]]
 """Resolves a release ("latest" or a version) and a day to plain values."""
 
@@ -51,7 +44,7 @@ class StoredPlan:
 
 
 async def create_plan(
-    session: Session,
+    open_session: OpenSession,
     request: PlanRequest,
     *,
     team: str,
@@ -59,40 +52,44 @@ async def create_plan(
     plan_id: UUID,
     estimate: Estimator,
     load_snapshot: SnapshotLoader,
+    hold: HoldNumber,
     idempotency_key: str | None = None,
     derived_from: UUID | None = None,
 ) -> StoredPlan:
-    """Estimate a scenario and store the answer in the transaction of the session.
+    """Estimate a scenario and store the answer, each in its own time: none holds a connection.
 
     Raises:
         InvalidIdempotencyKey: the key has the wrong form.
         IdempotencyKeyReused: the key belongs to another request.
         RequestInFlight: a request with the same key is not yet answered.
+        TooMuchAtOnce, TookTooLong: the estimate cannot be made now, or not in time.
         CoreError: the scenario cannot be answered, such as for an unknown key.
     """
-    claim = None
-    if idempotency_key is not None:
-        # The same body means another thing as a new plan and as a re-run of a stored one.
-        digest = request_digest(request)
-        fingerprint = digest if derived_from is None else f"{digest} of {derived_from}"
-        claim = Claim(team, idempotency_key, fingerprint, now)
-        earlier = await claim_key(session, claim)
-        if earlier is not None:
-            return await _stored(session, earlier)
-    as_of_date = request.as_of_date or now.astimezone(UTC).date()
-    snapshot = await load_snapshot(session, request.catalog_release, as_of_date)
-    answer, assumptions = await run_beside_the_loop(estimate, request.scenario, snapshot=snapshot)
-    plan = make_plan(
-        request,
-        answer,
-        assumptions,
-        snapshot=snapshot,
-        plan_id=plan_id,
-        team=team,
-        now=now,
-        derived_from=derived_from,
-    )
-    return await _store(session, plan, answer, claim)
+
+    async def make(claim: Claim | None) -> StoredPlan:
+        snapshot = await _snapshot(open_session, request, now, load_snapshot)
+        answer, used = await run_beside_the_loop(estimate, request.scenario, snapshot=snapshot)
+        plan = make_plan(
+            request,
+            answer,
+            used,
+            snapshot=snapshot,
+            plan_id=plan_id,
+            team=team,
+            now=now,
+            derived_from=derived_from,
+        )
+        return await _store(open_session, plan, answer, claim)
+
+    if idempotency_key is None:
+        return await make(None)
+    check_key(idempotency_key)
+    claim = Claim(team, idempotency_key, _fingerprint(request, derived_from), now)
+    async with hold(claim.number) as is_ours:
+        earlier = await _earlier(open_session, claim)
+        if earlier is None and not is_ours:
+            raise RequestInFlight
+        return earlier or await make(claim)
 
 
 def make_plan(
@@ -127,31 +124,47 @@ def make_plan(
     )
 
 
-async def _stored(session: Session, plan_id: UUID) -> StoredPlan:
-    stored = await repository.find_body(session, plan_id)
+async def _snapshot(
+    open_session: OpenSession, request: PlanRequest, now: datetime, load_snapshot: SnapshotLoader
+) -> CatalogSnapshot:
+    as_of_date = request.as_of_date or now.astimezone(UTC).date()
+    async with open_session() as session:
+        return await load_snapshot(session, request.catalog_release, as_of_date)
+
+
+def _fingerprint(request: PlanRequest, derived_from: UUID | None) -> str:
+    """The same body means another thing as a new plan and as a re-run of a stored one."""
+    digest = request_digest(request)
+    return digest if derived_from is None else f"{digest} of {derived_from}"
+
+
+async def _earlier(open_session: OpenSession, claim: Claim) -> StoredPlan | None:
+    """Read the plan that a key already stands for. Raises IdempotencyKeyReused."""
+    async with open_session() as session:
+        plan_id = await kept_plan(session, claim)
+        if plan_id is None:
+            return None
+        stored = await repository.find_body(session, plan_id)
     if stored is None:
         raise PlanNotFound(plan_id)
-    return StoredPlan(
-        plan_id, stored.body, plan_etag(plan_id, stored.schema_version), created=False
-    )
-
-
-async def run_beside_the_loop(
-    work: Callable[Arguments, Result], *given: Arguments.args, **named: Arguments.kwargs
-) -> Result:
-    """Run an estimate in a thread of its own: the event loop goes on answering others."""
-    return await asyncio.get_running_loop().run_in_executor(
-        _ESTIMATES, partial(work, *given, **named)
-    )
+    etag = plan_etag(plan_id, stored.schema_version)
+    return StoredPlan(plan_id, stored.body, etag, created=False)
 
 
 async def _store(
-    session: Session, plan: Plan, answer: FleetEstimate, claim: Claim | None
+    open_session: OpenSession, plan: Plan, answer: FleetEstimate, claim: Claim | None
 ) -> StoredPlan:
     body = plan.model_dump_json().encode()
-    await repository.insert_plan(session, plan, body, answer)
-    if claim is not None:
-        await keep_key(session, claim, plan.id)
+    async with open_session() as session:
+        await repository.insert_plan(session, plan, body, answer)
+        is_kept = claim is None or await keep_key(session, claim, plan.id)
+        if not is_kept:
+            await session.rollback()
+    if claim is not None and not is_kept:
+        # The lock of the key was lost with its connection, and another worker was quicker.
+        earlier = await _earlier(open_session, claim)
+        if earlier is not None:
+            return earlier
     return StoredPlan(plan.id, body, plan_etag(plan.id, plan.schema_version), created=True)
 
 

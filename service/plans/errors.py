@@ -37,6 +37,28 @@ class IdempotencyKeyReused(PlanError):
 class RequestInFlight(PlanError):
     """Another request with the same key is being answered."""
 
+    def __init__(self) -> None:
+        super().__init__(
+            "a request with this idempotency key is still being answered; send it again later"
+        )
+
+
+class TooMuchAtOnce(PlanError):
+    """More is asked at once than is worked on."""
+
+    def __init__(self) -> None:
+        super().__init__("as many estimates are waiting as may wait; send the request again later")
+
+
+class TookTooLong(PlanError):
+    """An estimate was not done in time."""
+
+    def __init__(self, limit_s: float) -> None:
+        super().__init__(
+            f"the estimate was not done in {limit_s:g} s; "
+            "ask for fewer workloads or months, or give layouts and speeds"
+        )
+
 
 class CannotCompare(PlanError):
     """Plans that cannot stand side by side."""

@@ -6,8 +6,9 @@ from typing import TypeVar
 
 from service.core.answers import EstimateAnswer, EstimateQuestion
 from service.core.snapshot import CatalogSnapshot
-from service.plans.create import SnapshotLoader, run_beside_the_loop
-from service.plans.repository import Session
+from service.plans.beside import run_beside_the_loop
+from service.plans.create import SnapshotLoader
+from service.plans.repository import OpenSession
 
 Question = TypeVar("Question", bound=EstimateQuestion)
 Answer = TypeVar("Answer", bound=EstimateAnswer)
@@ -16,7 +17,7 @@ Planner = Callable[[Question, CatalogSnapshot], Answer]
 
 
 async def answer_estimate(
-    session: Session,
+    open_session: OpenSession,
     question: Question,
     planner: Planner[Question, Answer],
     *,
@@ -26,8 +27,10 @@ async def answer_estimate(
     """Resolve release and day, and answer; nothing is stored.
 
     Raises:
+        TooMuchAtOnce, TookTooLong: the estimate cannot be made now, or not in time.
         CoreError: the question names what the release does not hold, or contradicts itself.
     """
     as_of_date = question.as_of_date or now.astimezone(UTC).date()
-    snapshot = await load_snapshot(session, question.catalog_release, as_of_date)
+    async with open_session() as session:
+        snapshot = await load_snapshot(session, question.catalog_release, as_of_date)
     return await run_beside_the_loop(planner, question, snapshot)

@@ -6,12 +6,13 @@ from uuid import UUID
 from service.core.errors import CoreError
 from service.core.plans import PlanRequest, ReplanRequest
 from service.plans.create import Estimator, SnapshotLoader, StoredPlan, create_plan
+from service.plans.idempotency import HoldNumber
 from service.plans.read import read_plan
-from service.plans.repository import Session
+from service.plans.repository import OpenSession
 
 
 async def replan(
-    session: Session,
+    open_session: OpenSession,
     old_id: UUID,
     request: ReplanRequest,
     *,
@@ -20,6 +21,7 @@ async def replan(
     plan_id: UUID,
     estimate: Estimator,
     load_snapshot: SnapshotLoader,
+    hold: HoldNumber,
     idempotency_key: str | None = None,
 ) -> StoredPlan:
     """Make a new plan of an old one's scenario; the old one stays as it is.
@@ -28,7 +30,8 @@ async def replan(
         PlanNotFound: the team has no such plan.
         PlanError, CoreError: as `create_plan`.
     """
-    old = await read_plan(session, old_id)
+    async with open_session() as session:
+        old = await read_plan(session, old_id)
     again = PlanRequest(
         name=request.name or old.name,
         catalog_release=request.catalog_release,
@@ -37,13 +40,14 @@ async def replan(
     )
     try:
         return await create_plan(
-            session,
+            open_session,
             again,
             team=team,
             now=now,
             plan_id=plan_id,
             estimate=estimate,
             load_snapshot=load_snapshot,
+            hold=hold,
             idempotency_key=idempotency_key,
             derived_from=old_id,
         )

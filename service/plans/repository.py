@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from hashlib import sha256
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -28,6 +27,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from service.core.estimates import CostLine, FleetEstimate, PlanTotals, Quantity
 from service.core.plans import Plan, PlanSummary
 from service.db.csv_rows import CsvRows, copy_csv
+from service.db.session import fetch_row
 from service.db.tables import IdempotencyKey, PlanLine, PlanQuantity, PlanRow
 from service.plans.cursors import PlanPlace
 
@@ -149,9 +149,8 @@ def _plan_values(plan: Plan, body: bytes) -> dict[str, Any]:
 
 async def read_body(pool: asyncpg.Pool, team: str, plan_id: UUID) -> StoredBody | None:
     """Read a plan's bytes in one round trip, without a session: the one hot read."""
-    row = await pool.fetchrow(
-        "SELECT body, schema_version FROM read_plan_body($1, $2)", team, plan_id
-    )
+    statement = "SELECT body, schema_version FROM read_plan_body($1, $2)"
+    row = await fetch_row(pool, statement, team, plan_id)
     return None if row is None else StoredBody(*row)
 
 
@@ -286,13 +285,6 @@ def _quantity(row: AnyRow) -> Quantity:
     return Quantity.model_construct(**values)
 
 
-async def take_key(session: Session, team: str, key: str) -> bool:
-    """Hold a key for the length of the transaction; False when another one holds it."""
-    digest = sha256(f"idempotency\x00{team}\x00{key}".encode()).digest()
-    number = int.from_bytes(digest[:8], signed=True)
-    return bool(await session.scalar(select(func.pg_try_advisory_xact_lock(number))))
-
-
 async def find_key(session: Session, team: str, key: str, *, since: datetime) -> KeptKey | None:
     """Find what a key has stood for since a time."""
     query = select(IdempotencyKey.request_digest, IdempotencyKey.plan_id).where(
@@ -304,13 +296,21 @@ async def find_key(session: Session, team: str, key: str, *, since: datetime) ->
     return None if row is None else KeptKey(*row)
 
 
-async def keep_key(session: Session, team: str, key: str, kept: KeptKey, *, now: datetime) -> None:
-    """Let a key stand for a plan, whatever it stood for before."""
+async def keep_key(
+    session: Session, team: str, key: str, kept: KeptKey, *, now: datetime, since: datetime
+) -> bool:
+    """Let a key stand for a plan; False when it has stood for another one since a time.
+
+    Waits for a transaction that is keeping the same key.
+    """
     values = {"request_digest": kept.fingerprint, "plan_id": kept.plan_id, "created_at": now}
     statement = postgresql.insert(IdempotencyKey).values(team=team, key=key, **values)
-    await session.execute(
-        statement.on_conflict_do_update(index_elements=["team", "key"], set_=values)
+    written = await session.execute(
+        statement.on_conflict_do_update(
+            index_elements=["team", "key"], set_=values, where=IdempotencyKey.created_at <= since
+        ).returning(IdempotencyKey.plan_id)
     )
+    return written.one_or_none() is not None
 
 
 async def drop_keys(session: Session, team: str, *, until: datetime) -> None:

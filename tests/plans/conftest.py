@@ -6,7 +6,8 @@ from functools import partial
 import pytest
 from sqlalchemy import insert, text
 
-from service.db.session import team_session
+from service.db.locks import WorkerLocks
+from service.db.session import connect, team_session
 from service.db.tables import CatalogRelease
 from service.plans.create import create_plan
 from service.plans.identity import time_ordered_id
@@ -31,8 +32,9 @@ def estimator(answer):
 class Store:
     """The store of one database, asked by whichever team a test names."""
 
-    def __init__(self, engine):
+    def __init__(self, engine, locks=None):
         self.engine = engine
+        self.locks = locks
         self.made_count = 0
 
     def session(self, team="red"):
@@ -52,11 +54,11 @@ class Store:
         values = {
             "estimate": estimator(estimate() if answer is None else answer),
             "load_snapshot": load_snapshot,
+            "hold": self.locks and self.locks.hold,
             **self.next_identity(),
             **arguments,
         }
-        async with self.session(team) as session:
-            return await create_plan(session, body or request(), team=team, **values)
+        return await create_plan(self.opener(team), body or request(), team=team, **values)
 
     async def count(self, table="plan", *, team="red"):
         async with self.session(team) as session:
@@ -64,7 +66,7 @@ class Store:
 
 
 @pytest.fixture
-async def store(engine):
+async def store(engine, database):
     """The store of a database of its own, with two catalog releases."""
     async with engine.begin() as connection:
         for release in (RELEASE, NEWER):
@@ -73,4 +75,6 @@ async def store(engine):
                     version=release.version, digest=release.digest, published_at=NOON, notes=""
                 )
             )
-    return Store(engine)
+    locks = WorkerLocks(partial(connect, database.service_url))
+    yield Store(engine, locks)
+    await locks.close()

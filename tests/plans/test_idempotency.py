@@ -1,13 +1,18 @@
 """A request may be sent twice under one key; it is answered once."""
 
 import asyncio
+import contextlib
 import threading
+import time
 from collections import Counter
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
 from service.core.plans import ReplanRequest
+from service.db.locks import WorkerLocks
+from service.db.session import connect
 from service.plans import repository
 from service.plans.errors import IdempotencyKeyReused, InvalidIdempotencyKey, RequestInFlight
 from service.plans.replan import replan
@@ -136,6 +141,74 @@ async def test_a_request_in_flight_is_told_so_until_it_is_answered(store):
     assert (await store.make(idempotency_key="k")).id == answered.id
 
 
+@contextlib.asynccontextmanager
+async def worker_of(database):
+    """The locks of another worker."""
+    locks = WorkerLocks(partial(connect, database.service_url))
+    yield locks
+    await locks.close()
+
+
+async def test_another_worker_knows_what_is_in_flight_until_that_worker_dies(store, database):
+    gate = Gate()
+    async with worker_of(database) as other:
+        first = asyncio.create_task(store.make(idempotency_key="k", estimate=gate))
+        await asyncio.to_thread(gate.began.wait, 30)
+        with pytest.raises(RequestInFlight):
+            await store.make(idempotency_key="k", hold=other.hold)
+        store.locks._connection.terminate()  # as the end of its process would
+        # The server frees the lock once it notices.
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                quicker = await store.make(idempotency_key="k", hold=other.hold)
+                break
+            except RequestInFlight:
+                assert time.monotonic() < deadline
+        gate.may_end.set()
+        # Whoever stores last answers with what is stored.
+        slower = await first
+    assert (quicker.created, slower.created) == (True, False)
+    assert (slower.id, slower.body) == (quicker.id, quicker.body)
+    assert await store.count() == 1
+    assert await store.count("idempotency_key") == 1
+
+
+async def test_the_slower_of_two_different_requests_under_a_key_is_refused(store, database):
+    gate = Gate()
+    async with worker_of(database) as other:
+        first = asyncio.create_task(store.make(idempotency_key="k", estimate=gate))
+        await asyncio.to_thread(gate.began.wait, 30)
+        store.locks._connection.terminate()
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            with contextlib.suppress(RequestInFlight):
+                await store.make(request(name="other"), idempotency_key="k", hold=other.hold)
+                break
+        gate.may_end.set()
+        with pytest.raises(IdempotencyKeyReused):
+            await first
+    assert await store.count() == 1
+
+
+async def test_replays_at_once_of_what_is_answered_all_get_its_plan(store):
+    made = await store.make(idempotency_key="k")
+    replays = await asyncio.gather(*(store.make(idempotency_key="k") for _ in range(12)))
+    assert {replay.id for replay in replays} == {made.id}
+    assert not any(replay.created for replay in replays)
+
+
+async def test_a_lock_is_free_again_after_its_request_was_cancelled(store):
+    gate = Gate()
+    first = asyncio.create_task(store.make(idempotency_key="k", estimate=gate))
+    await asyncio.to_thread(gate.began.wait, 30)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    gate.may_end.set()
+    assert (await store.make(idempotency_key="k")).created
+
+
 async def test_requests_at_once_make_one_plan(store):
     results = await asyncio.gather(
         *(store.make(idempotency_key="k") for _ in range(12)), return_exceptions=True
@@ -153,17 +226,17 @@ async def test_a_replan_and_a_new_plan_are_two_requests(store):
     original = await store.make()
 
     async def again(key, name):
-        async with store.session() as session:
-            return await replan(
-                session,
-                original.id,
-                ReplanRequest(name=name),
-                team="red",
-                estimate=estimator(estimate()),
-                load_snapshot=load_snapshot,
-                idempotency_key=key,
-                **store.next_identity(),
-            )
+        return await replan(
+            store.opener(),
+            original.id,
+            ReplanRequest(name=name),
+            team="red",
+            estimate=estimator(estimate()),
+            load_snapshot=load_snapshot,
+            hold=store.locks.hold,
+            idempotency_key=key,
+            **store.next_identity(),
+        )
 
     first = await again("k", "again")
     assert (await again("k", "again")).id == first.id

@@ -115,16 +115,16 @@ async def test_a_list_can_be_filtered(store, filters, expected):
 
 async def test_the_plans_derived_from_one_can_be_listed(store):
     original, _ = await make_named(store, "base", "other")
-    async with store.session() as session:
-        await replan(
-            session,
-            original.id,
-            ReplanRequest(name="again"),
-            team="red",
-            estimate=estimator(estimate()),
-            load_snapshot=load_snapshot,
-            **store.next_identity(),
-        )
+    await replan(
+        store.opener(),
+        original.id,
+        ReplanRequest(name="again"),
+        team="red",
+        estimate=estimator(estimate()),
+        load_snapshot=load_snapshot,
+        hold=store.locks.hold,
+        **store.next_identity(),
+    )
     assert await names(store, PlanFilters(derived_from=original.id)) == ["again"]
 
 

@@ -26,16 +26,16 @@ class Planner:
 
 
 async def run_again(store, plan_id, *, team="red", planner=None, **wanted):
-    async with store.session(team) as session:
-        return await replan(
-            session,
-            plan_id,
-            ReplanRequest(**wanted),
-            team=team,
-            estimate=planner or Planner(),
-            load_snapshot=load_snapshot,
-            **store.next_identity(),
-        )
+    return await replan(
+        store.opener(team),
+        plan_id,
+        ReplanRequest(**wanted),
+        team=team,
+        estimate=planner or Planner(),
+        load_snapshot=load_snapshot,
+        hold=store.locks.hold,
+        **store.next_identity(),
+    )
 
 
 async def test_the_same_scenario_is_run_on_another_release_and_day(store):

@@ -146,12 +146,10 @@ def _list_handler(collection: Collection) -> HTTPRouteHandler:
 
 def _export_handler(collection: Collection) -> HTTPRouteHandler:
     async def export_entries(
-        release: ReleaseInPath,
-        session: RequestSession,
-        open_session: SessionOpener,
-        form: WantedForm,
+        release: ReleaseInPath, open_session: SessionOpener, form: WantedForm
     ) -> Stream:
-        found = await repository.find_release(session, release)
+        async with open_session() as session:
+            found = await repository.find_release(session, release)
         batches = _batches(open_session, found.version, collection.kind)
         parts = csv_stream(collection.columns, batches, form=form)
         return stream(parts, content_disposition(collection.kind, found.version))

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from litestar import post
 from litestar.params import JSONBody
 
-from service.api.dependencies import RequestSession
+from service.api.dependencies import SessionOpener
 from service.api.problems import problem_responses
 from service.catalog.snapshots import load_snapshot
 from service.core.planners import crossover, fleet_ownership
@@ -24,11 +24,11 @@ from service.plans.estimate import answer_estimate
     responses=problem_responses(413, 415, 422),
 )
 async def estimate_ownership(
-    data: JSONBody[OwnershipQuestion], session: RequestSession
+    data: JSONBody[OwnershipQuestion], open_session: SessionOpener
 ) -> OwnershipAnswer:
     """Cost a fleet that is bought and run, beside renting the same hours."""
     return await answer_estimate(
-        session,
+        open_session,
         data,
         fleet_ownership.estimate_ownership,
         now=datetime.now(UTC),
@@ -44,11 +44,11 @@ async def estimate_ownership(
     responses=problem_responses(413, 415, 422),
 )
 async def estimate_crossover(
-    data: JSONBody[CrossoverQuestion], session: RequestSession
+    data: JSONBody[CrossoverQuestion], open_session: SessionOpener
 ) -> CrossoverAnswer:
     """Find the days on which all serving so far has taken as much as the training."""
     return await answer_estimate(
-        session,
+        open_session,
         data,
         crossover.estimate_crossover,
         now=datetime.now(UTC),

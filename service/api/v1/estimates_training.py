@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from litestar import post
 from litestar.params import JSONBody
 
-from service.api.dependencies import RequestSession
+from service.api.dependencies import SessionOpener
 from service.api.problems import problem_responses
 from service.catalog.snapshots import load_snapshot
 from service.core.studies import communication, goodput, training_memory, training_run
@@ -27,11 +27,11 @@ from service.plans.estimate import answer_estimate
     responses=problem_responses(413, 415, 422),
 )
 async def estimate_training_memory(
-    data: JSONBody[TrainingQuestion], session: RequestSession
+    data: JSONBody[TrainingQuestion], open_session: SessionOpener
 ) -> TrainingMemoryAnswer:
     """Count the memory of one GPU by part, and say what would make it fit."""
     return await answer_estimate(
-        session,
+        open_session,
         data,
         training_memory.estimate_training_memory,
         now=datetime.now(UTC),
@@ -47,11 +47,11 @@ async def estimate_training_memory(
     responses=problem_responses(413, 415, 422),
 )
 async def estimate_training_run(
-    data: JSONBody[TrainingRunQuestion], session: RequestSession
+    data: JSONBody[TrainingRunQuestion], open_session: SessionOpener
 ) -> TrainingRunAnswer:
     """Estimate speed, hours, dollars and energy of one run, and rank other GPUs for it."""
     return await answer_estimate(
-        session,
+        open_session,
         data,
         training_run.estimate_training_run,
         now=datetime.now(UTC),
@@ -67,11 +67,11 @@ async def estimate_training_run(
     responses=problem_responses(413, 415, 422),
 )
 async def estimate_communication(
-    data: JSONBody[CommunicationQuestion], session: RequestSession
+    data: JSONBody[CommunicationQuestion], open_session: SessionOpener
 ) -> CommunicationAnswer:
     """Count what a training step sends over which link, and how speed scales with GPUs."""
     return await answer_estimate(
-        session,
+        open_session,
         data,
         communication.estimate_communication,
         now=datetime.now(UTC),
@@ -87,11 +87,11 @@ async def estimate_communication(
     responses=problem_responses(413, 415, 422),
 )
 async def estimate_goodput(
-    data: JSONBody[GoodputQuestion], session: RequestSession
+    data: JSONBody[GoodputQuestion], open_session: SessionOpener
 ) -> GoodputAnswer:
     """Count what failures and checkpoints cost, and which interval and spares are best."""
     return await answer_estimate(
-        session,
+        open_session,
         data,
         goodput.estimate_goodput,
         now=datetime.now(UTC),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Literal
 
 from litestar import get
@@ -10,6 +11,8 @@ from litestar.datastructures import State
 from service.api.problems import problem_responses, unavailable
 from service.core.value import Value
 from service.db.migrate import migration_status
+
+READY_LIMIT_S = 2.0
 
 
 class Health(Value):
@@ -43,9 +46,11 @@ def get_liveness() -> Health:
 async def get_readiness(state: State) -> Health:
     """Tell that requests can be answered.
 
-    The database is reached, and at the revision that this code was written for.
+    The database is reached, by a connection that no other request waits for, and is at the revision
+    that this code was written for.
     """
-    status = await migration_status(state.engine)
+    async with asyncio.timeout(READY_LIMIT_S):  # its end is an OSError, which answers 503
+        status = await migration_status(state.readiness_engine)
     if not status.is_current:
         raise unavailable(
             f"The database is at revision {status.applied}, this code needs {status.expected}."

@@ -10,7 +10,7 @@ from litestar import Response, get
 from litestar.params import FromPath, QueryParameter
 from litestar.response import Stream
 
-from service.api.dependencies import RequestSession, SessionOpener
+from service.api.dependencies import SessionOpener
 from service.api.downloads import CSV, DISPOSITION_HEADER, WantedForm, download, stream
 from service.api.problems import ProblemError, ProblemKind, problem_responses
 from service.core.estimates import CostLine
@@ -20,7 +20,7 @@ from service.exports.focus import FOCUS_FORM, focus_charges, focus_columns
 from service.exports.plan_pivots import View, month_table, workload_table
 from service.exports.table import csv_bytes, csv_stream
 from service.plans import read
-from service.plans.create import run_beside_the_loop
+from service.plans.beside import run_beside_the_loop
 from service.plans.repository import OpenSession
 
 AmountView = Annotated[
@@ -43,12 +43,12 @@ async def _all_lines(open_session: OpenSession, plan_id: UUID) -> list[CostLine]
 )
 async def export_plan_summary_csv(
     plan_id: FromPath[UUID],
-    session: RequestSession,
     open_session: SessionOpener,
     form: WantedForm,
 ) -> Response[Any]:
     """Export a plan's cost by workload, uses and categories side by side."""
-    plan = await read.read_summary(session, plan_id)
+    async with open_session() as session:
+        plan = await read.read_summary(session, plan_id)
     lines = await _all_lines(open_session, plan_id)
     columns, rows = await run_beside_the_loop(workload_table, plan, lines)
     content = csv_bytes(columns, rows, form=form)
@@ -65,13 +65,13 @@ async def export_plan_summary_csv(
 )
 async def export_plan_months_csv(
     plan_id: FromPath[UUID],
-    session: RequestSession,
     open_session: SessionOpener,
     form: WantedForm,
     view: AmountView = "accrual",
 ) -> Response[Any]:
     """Export a plan's cost with a column for each month."""
-    plan = await read.read_summary(session, plan_id)
+    async with open_session() as session:
+        plan = await read.read_summary(session, plan_id)
     lines = await _all_lines(open_session, plan_id)
     columns, rows = await run_beside_the_loop(month_table, plan, lines, view)
     content = csv_bytes(columns, rows, form=form)
@@ -86,11 +86,10 @@ async def export_plan_months_csv(
     responses=problem_responses(404, 422),
     response_headers=[DISPOSITION_HEADER],
 )
-async def export_plan_focus_csv(
-    plan_id: FromPath[UUID], session: RequestSession, open_session: SessionOpener
-) -> Stream:
+async def export_plan_focus_csv(plan_id: FromPath[UUID], open_session: SessionOpener) -> Stream:
     """Export a plan's cost in the shape of FOCUS 1.0, as if it were a bill."""
-    plan = await read.read_summary(session, plan_id)
+    async with open_session() as session:
+        plan = await read.read_summary(session, plan_id)
     lines = read.stream_lines(open_session, plan_id)
     charges = (list(focus_charges(batch)) async for batch in lines)
     parts = csv_stream(focus_columns(plan), charges, form=FOCUS_FORM)
@@ -106,10 +105,11 @@ async def export_plan_focus_csv(
     response_headers=[DISPOSITION_HEADER],
 )
 async def export_plan_workbook(
-    plan_id: FromPath[UUID], session: RequestSession, open_session: SessionOpener
+    plan_id: FromPath[UUID], open_session: SessionOpener
 ) -> Response[Any]:
     """Export a plan as a workbook: live sums, inputs and lines."""
-    plan = await read.read_plan(session, plan_id)
+    async with open_session() as session:
+        plan = await read.read_plan(session, plan_id)
     if plan.line_count >= workbook.ROW_LIMIT:
         detail = (
             f"A sheet has {workbook.ROW_LIMIT:,} rows, the plan more lines: take its lines.csv."

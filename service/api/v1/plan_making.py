@@ -13,7 +13,7 @@ from litestar.params import FromPath, HeaderParameter, JSONBody
 
 from service.access.scopes import Scope
 from service.api.access import needs
-from service.api.dependencies import RequestCaller, RequestSession
+from service.api.dependencies import NumberHolder, RequestCaller, SessionOpener
 from service.api.problems import problem_responses
 from service.catalog.snapshots import load_snapshot
 from service.core.planners.plan import estimate_fleet
@@ -50,7 +50,9 @@ def _answer_new(stored: create.StoredPlan) -> Response[Any]:
 )
 async def create_plan(
     data: JSONBody[PlanRequest],
-    session: RequestSession,
+    open_session: SessionOpener,
+    hold: NumberHolder,
+    *,
     caller: RequestCaller,
     idempotency_key: IdempotencyKey = None,
 ) -> Response[Plan]:
@@ -61,13 +63,14 @@ async def create_plan(
     """
     now = datetime.now(UTC)
     stored = await create.create_plan(
-        session,
+        open_session,
         data,
         team=caller.team,
         now=now,
         plan_id=time_ordered_id(now, secrets.token_bytes(ID_RANDOM_BYTES)),
         estimate=estimate_fleet,
         load_snapshot=load_snapshot,
+        hold=hold,
         idempotency_key=idempotency_key,
     )
     return _answer_new(stored)
@@ -84,7 +87,9 @@ async def create_plan(
 async def create_replan(
     plan_id: FromPath[UUID],
     data: JSONBody[ReplanRequest],
-    session: RequestSession,
+    open_session: SessionOpener,
+    hold: NumberHolder,
+    *,
     caller: RequestCaller,
     idempotency_key: IdempotencyKey = None,
 ) -> Response[Plan]:
@@ -94,7 +99,7 @@ async def create_replan(
     """
     now = datetime.now(UTC)
     stored = await replan.replan(
-        session,
+        open_session,
         plan_id,
         data,
         team=caller.team,
@@ -102,6 +107,7 @@ async def create_replan(
         plan_id=time_ordered_id(now, secrets.token_bytes(ID_RANDOM_BYTES)),
         estimate=estimate_fleet,
         load_snapshot=load_snapshot,
+        hold=hold,
         idempotency_key=idempotency_key,
     )
     return _answer_new(stored)

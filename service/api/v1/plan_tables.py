@@ -95,12 +95,12 @@ async def list_plan_lines(
 )
 async def export_plan_lines_csv(
     plan_id: FromPath[UUID],
-    session: RequestSession,
     open_session: SessionOpener,
     form: WantedForm,
 ) -> Stream:
     """Export a plan's priced lines; the sum of `amount` is the plan's total."""
-    plan = await read.read_summary(session, plan_id)
+    async with open_session() as session:
+        plan = await read.read_summary(session, plan_id)
     rows = CsvRows(
         names=LINE_FIELDS,
         ending=tuple(cell_text(column.cell(None)) for column in plan_constants(plan)),
@@ -147,13 +147,13 @@ async def list_plan_quantities(
 )
 async def export_plan_quantities_csv(
     plan_id: FromPath[UUID],
-    session: RequestSession,
     open_session: SessionOpener,
     filters: NamedDependency[QuantityFilters],
     form: WantedForm,
 ) -> Stream:
     """Export the numbers that a plan stands on, one row each."""
-    plan = await read.read_summary(session, plan_id)
+    async with open_session() as session:
+        plan = await read.read_summary(session, plan_id)
     quantities = read.stream_quantities(open_session, plan_id, filters)
     parts = csv_stream(plan_quantity_columns(plan), quantities, form=form)
     return stream(parts, content_disposition(plan.name, "quantities"))
