@@ -19,6 +19,7 @@ from service.access.keys import create_key
 from service.access.repository import owner_transaction
 from service.app import configure_logging, create_app
 from service.catalog.publish import publish_folder
+from service.db.embedded import end_with_parent
 from service.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,6 +81,7 @@ def serving(database, folder, *, workers=1, **environment):
             },
             stdout=output,
             stderr=subprocess.STDOUT,
+            preexec_fn=end_with_parent(signal.SIGTERM),  # also when the tests themselves are killed
         )
     url = f"http://127.0.0.1:{port}"
     try:
