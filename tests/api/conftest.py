@@ -81,7 +81,8 @@ def serving(database, folder, *, workers=1, **environment):
             },
             stdout=output,
             stderr=subprocess.STDOUT,
-            preexec_fn=end_with_parent(signal.SIGTERM),  # also when the tests themselves are killed
+            # Also when the tests themselves are killed; it calls only into the kernel.
+            preexec_fn=end_with_parent(signal.SIGTERM),  # noqa: PLW1509
         )
     url = f"http://127.0.0.1:{port}"
     try:
