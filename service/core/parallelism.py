@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 from typing_extensions import TypeAliasType
 
-from service.core.value import Size, Value
+from service.core.value import Flag, Size, Value
 
 Sharding = Literal["none", "zero_1", "zero_2", "zero_3", "hybrid"]
 """What data-parallel ranks share; "hybrid" shards everything inside a node only."""
@@ -71,7 +71,7 @@ class GivenLayout(Value):
     """Sequences of one micro-batch."""
     recompute: Recompute = "selective"
     """What the backward pass computes again."""
-    sequence_parallel: bool = True
+    sequence_parallel: Flag = True
     """True when tensor-parallel ranks also split norms and residuals along the sequence."""
 
     @model_validator(mode="after")
@@ -110,7 +110,7 @@ class ParallelLayout(Value):
     """Micro-batches of one step on one copy of the model (gradient accumulation)."""
     recompute: Recompute = "none"
     """What the backward pass computes again."""
-    sequence_parallel: bool = True
+    sequence_parallel: Flag = True
     """True when tensor-parallel ranks also split norms and residuals along the sequence."""
 
     @property

@@ -16,6 +16,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    Strict,
     WithJsonSchema,
 )
 
@@ -147,6 +148,8 @@ Positive = Annotated[float, Field(ge=SMALLEST, le=LARGEST), BeforeValidator(_num
 NonNegative = Annotated[
     float, Field(ge=0, le=LARGEST), BeforeValidator(_number), AfterValidator(_zero_or_more)
 ]
+Flag = Annotated[bool, Strict()]
+"""True or false, and no number that stands for one."""
 Fraction = Annotated[
     float, Field(ge=0, le=1), BeforeValidator(_number), AfterValidator(_zero_or_more)
 ]

@@ -6,7 +6,7 @@ from pydantic import Field
 from typing_extensions import TypeAliasType
 
 from service.core.formulas import parameters
-from service.core.value import CountOrZero, NonNegative, Size, SizeOrZero, Value
+from service.core.value import CountOrZero, Flag, NonNegative, Size, SizeOrZero, Value
 
 
 class _Mixing(Value):
@@ -75,13 +75,13 @@ class FullAttention(_Mixing):
     """Width of one query or key head as configured; never hidden size over heads."""
     value_head_dim: Size | None = None
     """Width of one value head; the same as `head_dim` when null."""
-    values_are_keys: bool = False
+    values_are_keys: Flag = False
     """True when one projection makes both, so that one vector per head is cached."""
-    query_gate: bool = False
+    query_gate: Flag = False
     """True when an output gate doubles the query projection."""
-    query_key_value_bias: bool = False
+    query_key_value_bias: Flag = False
     """True when query, key and value projections carry a bias."""
-    output_bias: bool = False
+    output_bias: Flag = False
     """True when the output projection carries a bias."""
 
     def parameter_count(self, hidden_size: int) -> int:

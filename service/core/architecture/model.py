@@ -11,6 +11,7 @@ from service.core.formulas import parameters
 from service.core.value import (
     Count,
     CountOrZero,
+    Flag,
     Key,
     LongText,
     Positive,
@@ -32,9 +33,9 @@ class DenseFeedForward(Value):
     """Kind of the block."""
     intermediate_size: Size
     """Inner width."""
-    gated: bool = True
+    gated: Flag = True
     """True for three matrices (gate, up, down), false for two."""
-    bias: bool = False
+    bias: Flag = False
     """True when the matrices carry biases."""
 
     @property
@@ -83,11 +84,11 @@ class MixtureFeedForward(Value):
     """Inner width of one shared expert."""
     expert_hidden_size: Size | None = None
     """Width in which routed experts work when it is not the hidden size; adds two projections."""
-    gated: bool = True
+    gated: Flag = True
     """True for three matrices per expert, false for two."""
-    shared_gate: bool = False
+    shared_gate: Flag = False
     """True when a gate of one output weighs the shared experts."""
-    bias: bool = False
+    bias: Flag = False
     """True when the experts' matrices and the router carry biases."""
 
     @model_validator(mode="after")
@@ -205,9 +206,9 @@ class Tower(Value):
     """What it is."""
     parameter_count: TokenCount
     """Its weights."""
-    trained: bool = True
+    trained: Flag = True
     """True when training updates it."""
-    served: bool = True
+    served: Flag = True
     """True when a serving engine loads it."""
 
 
@@ -222,11 +223,11 @@ class ModelArchitecture(Value):
     """Width of the residual stream."""
     vocab_size: Size
     """Rows of the embedding."""
-    tie_word_embeddings: bool
+    tie_word_embeddings: Flag
     """True when input embedding and output head are one matrix."""
     layer_groups: Annotated[tuple[LayerGroup, ...], Field(max_length=200)]
     """Layers by geometry; empty only when `parameter_count_basis` is "published"."""
-    norm_bias: bool = False
+    norm_bias: Flag = False
     """True when norms carry a bias (layer norm)."""
     learned_position_count: SizeOrZero = 0
     """Rows of a learned position embedding."""

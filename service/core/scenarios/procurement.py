@@ -9,6 +9,7 @@ from service.core.prices import Commitment
 from service.core.value import (
     Count,
     CountOrZero,
+    Flag,
     Fraction,
     Key,
     NonNegative,
@@ -56,7 +57,7 @@ class MixMethod(Value):
     committed_gpu_count: Annotated[CountOrZero, Field(le=10_000_000)] | None = None
     """GPUs that are committed; null commits what is held often enough to pay: the load at the
     quantile 1 - committed price / other price, in whole instances."""
-    paid_upfront: bool = False
+    paid_upfront: Flag = False
     """Whether a term is paid when it begins; the cost is spread over it all the same."""
 
 
@@ -91,7 +92,7 @@ class OwnMethod(Value):
     """Vendor support a year as a share of the purchase price."""
     lease_price_per_gpu_month: Price | None = None
     """Lease of a GPU with its server, in place of the purchase; the rest is paid as when owned."""
-    is_owned_already: bool = False
+    is_owned_already: Flag = False
     """Bought before the plan begins: its depreciation is sunk and no cash of the plan."""
 
 

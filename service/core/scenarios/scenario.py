@@ -19,6 +19,7 @@ from service.core.value import (
     Count,
     CountOrZero,
     Currency,
+    Flag,
     IsoDate,
     Key,
     Month,
@@ -211,7 +212,7 @@ class TrainingRun(Value):
     """Failures and checkpoints."""
     run_multiplier: Annotated[Positive, Field(le=1000)] = 1.0
     """Multiplies the hours: ablations and failed runs."""
-    elastic: bool = False
+    elastic: Flag = False
     """True when a preemption takes only the GPUs it needs instead of restarting the whole run."""
 
     @model_validator(mode="after")
