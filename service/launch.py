@@ -207,6 +207,7 @@ def _workers(options: ServeOptions, port: int, environment: dict[str, str]) -> I
         "log-level": "warning",
     }
     flags = [part for name, value in arguments.items() for part in (f"--{name}", str(value))]
+    flags.append("--respawn-failed-workers")  # else the end of one worker ends all
     process = subprocess.Popen(
         [sys.executable, "-m", "granian", *flags, "--factory", "service.app:create_app"],
         cwd=PROJECT_ROOT,

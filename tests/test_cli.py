@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -189,6 +190,101 @@ def test_the_service_ends_when_its_database_does(open_folder):
         os.kill(database_pid(data), signal.SIGKILL)
         assert running.process.wait(STOP_LIMIT_S) == 1
         assert "gpuplan: the database ended by itself" in running.output
+
+
+def descendants(pid):
+    """Processes that a process has started, and those that they have."""
+    children = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parent = int(path.read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(path.parent.name))
+    found, waiting = [], [pid]
+    while waiting:
+        waiting.extend(new := children.get(waiting.pop(), []))
+        found.extend(new)
+    return found
+
+
+def workers_of(running):
+    """Processes below the server's own, forked from it and so of the same command line."""
+
+    def serves(pid):
+        with contextlib.suppress(OSError):
+            return b"service.app:create_app" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+    found = [pid for pid in descendants(running.process.pid) if serves(pid)]
+    return [pid for server in found for pid in descendants(server) if pid in found]
+
+
+def post_plan(url, key):
+    headers = {"Content-Type": "application/json", "Idempotency-Key": key}
+    return httpx.post(f"{url}/v1/plans", content=EXAMPLE.read_bytes(), headers=headers, timeout=60)
+
+
+def test_the_service_outlives_the_end_of_one_of_its_workers(open_folder):
+    data = open_folder / "data"
+    with serving(open_folder, "--data", str(data), "--workers", "2") as running:
+        made = post_plan(running.url, "before")
+        assert made.status_code == 201
+        before = workers_of(running)
+        assert len(before) == 2
+        os.kill(before[0], signal.SIGKILL)
+        deadline = time.monotonic() + STOP_LIMIT_S
+        while len(after := workers_of(running)) < 2 or before[0] in after:
+            assert time.monotonic() < deadline
+            assert running.process.poll() is None, running.output
+            time.sleep(0.1)
+        for _ in range(20):  # each on a connection of its own, to whichever worker takes it
+            with contextlib.suppress(httpx.TransportError):  # while the new one starts
+                assert httpx.get(running.url + made.headers["Location"]).content == made.content
+        assert post_plan(running.url, "after").status_code == 201
+        assert post_plan(running.url, "before").content == made.content
+        assert running.stop(signal.SIGTERM) == 0
+
+
+def test_what_was_answered_is_stored_once_whatever_is_killed(open_folder):
+    """Service and database end at once, in the middle of requests, with no time to tidy up."""
+    data = open_folder / "data"
+    answered, sent = {}, set()
+
+    def send(url, sender):
+        with contextlib.suppress(httpx.TransportError):
+            for number in range(1000):
+                key = f"{sender}-{number}"
+                sent.add(key)
+                response = post_plan(url, key)
+                if response.status_code != 201:
+                    return
+                answered[key] = response.content
+
+    with serving(open_folder, "--data", str(data), "--workers", "2") as running:
+        with ThreadPoolExecutor(4) as threads:
+            senders = [threads.submit(send, running.url, sender) for sender in range(4)]
+            deadline = time.monotonic() + STOP_LIMIT_S
+            while len(answered) < 8 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            for pid in [database_pid(data), running.process.pid, *descendants(running.process.pid)]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            for sender in senders:
+                sender.result(timeout=STOP_LIMIT_S)
+        running.process.wait(STOP_LIMIT_S)
+        wait_until_nothing_runs(data)
+    assert len(answered) >= 8
+    with serving(open_folder, "--data", str(data)) as running:
+        stored = httpx.get(f"{running.url}/v1/plans", params={"limit": 200}).json()["items"]
+        ids = [plan["id"] for plan in stored]
+        assert len(ids) <= len(sent)  # an answer may have been lost on its way
+        for content in answered.values():
+            made = json.loads(content)
+            assert made["id"] in ids
+            assert httpx.get(f"{running.url}/v1/plans/{made['id']}").content == content
+        again = {key: post_plan(running.url, key) for key in sent}
+        assert {response.status_code for response in again.values()} == {201}
+        assert {key: again[key].content for key in answered} == answered
+        stored = httpx.get(f"{running.url}/v1/plans", params={"limit": 200}).json()["items"]
+        assert len(stored) == len(sent)
 
 
 def test_a_second_service_on_the_same_data_is_refused(open_folder):

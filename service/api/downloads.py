@@ -48,6 +48,17 @@ def download(content: bytes, disposition: str) -> Response[Any]:
     return Response(content, media_type=CSV, headers=_headers(disposition))
 
 
-def stream(parts: AsyncIterator[bytes], disposition: str) -> Stream:
-    """Send a table piece by piece, so that its length costs no memory."""
-    return Stream(parts, media_type=CSV, headers=_headers(disposition))
+async def stream(parts: AsyncIterator[bytes], disposition: str) -> Stream:
+    """Send a table piece by piece, so that its length costs no memory.
+
+    The first piece, which holds the first rows, is made before anything is sent: what fails by then
+    is told by its status.
+    """
+    first = await anext(parts)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield first
+        async for part in parts:
+            yield part
+
+    return Stream(pieces(), media_type=CSV, headers=_headers(disposition))

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl
+from uuid import UUID
 
 from litestar import Request
 
@@ -14,6 +15,7 @@ from service.api.access import authorize
 from service.api.problems import FieldProblem, ProblemError, ProblemKind
 
 JSON_MEDIA_TYPE = "application/json"
+ID_PATTERN = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # RFC 9110, 8.3.1: parameters are tokens or quoted text. Litestar drops those that it cannot read.
 WORD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 PARAMETER = rf'[ \t]*;[ \t]*(?:{WORD}=(?:{WORD}|"[ !#-\[\]-~]*"))?'
@@ -52,6 +54,22 @@ def _check_query(request: Request[Any, Any, Any], known: Mapping[str, Mapping[st
             raise ProblemError(ProblemKind.VALIDATION, detail, errors=[error])
 
 
+def _check_ids(request: Request[Any, Any, Any], known: Mapping[str, Mapping[str, Any]]) -> None:
+    """Take ids as they are given out, in lower case with dashes; Python reads other forms too."""
+    steps = request.scope["path"].split("/")
+    for value in request.path_params.values():
+        if isinstance(value, UUID) and str(value) not in steps:
+            detail = f"There is nothing at this address; the id is written {value}."
+            raise ProblemError(ProblemKind.NOT_FOUND, detail)
+    for name, text in request.query_params.items():
+        if known.get(name, {}).get("format") == "uuid" and not ID_PATTERN.fullmatch(text):
+            error = FieldProblem(
+                parameter=name, detail="This should be an id: lower case, with dashes."
+            )
+            detail = "A parameter is not acceptable; see errors."
+            raise ProblemError(ProblemKind.VALIDATION, detail, errors=[error])
+
+
 async def _check_body(request: Request[Any, Any, Any]) -> None:
     content_types = request.headers.getall("content-type", [])
     is_json = len(content_types) == 1 and CONTENT_TYPE.fullmatch(content_types[0])
@@ -79,7 +97,9 @@ def request_checks(
     async def check(request: Request[Any, Any, Any]) -> None:
         await authorize(request)
         handler = request.route_handler
-        _check_query(request, known_parameters.get(str(handler.operation_id), {}))
+        known = known_parameters.get(str(handler.operation_id), {})
+        _check_query(request, known)
+        _check_ids(request, known)
         if "data" in handler.parsed_fn_signature.parameters:
             await _check_body(request)
 

@@ -26,6 +26,14 @@ _EXACT = Context(prec=100, rounding=ROUND_HALF_EVEN)
 Group = TypeVar("Group", bound=Hashable)
 
 
+class AmountTooLarge(InvalidScenario):
+    """An amount with more digits than are kept; knows whose it is, where that is one workload's."""
+
+    def __init__(self, what: str = "an amount of the plan", workload: str | None = None) -> None:
+        super().__init__(f"{what} has more than twelve digits before the point")
+        self.workload = workload
+
+
 @dataclass(frozen=True)
 class UnitPrice:
     """The price of one unit, and where it comes from."""
@@ -93,7 +101,7 @@ def printed(number: Decimal | float) -> Decimal:
     A float is taken by the digits that identify it, so 0.1 is one tenth.
 
     Raises:
-        InvalidScenario: If it has more than twelve digits before the point.
+        AmountTooLarge: If it has more than twelve digits before the point.
 
     Examples:
         >>> printed(22196.0), printed(1 / 3), printed(Decimal("0.0000005"))
@@ -106,7 +114,7 @@ def money(amount: Decimal | float) -> Decimal:
     """An amount in cents, half-even.
 
     Raises:
-        InvalidScenario: If it has more than twelve digits before the point.
+        AmountTooLarge: If it has more than twelve digits before the point.
 
     Examples:
         The binary double nearest to 7.825 lies above it; its digits do not.
@@ -121,7 +129,7 @@ def _rounded(number: Decimal | float, step: Decimal) -> Decimal:
     exact = number if isinstance(number, Decimal) else Decimal(repr(float(number)))
     rounded = _EXACT.quantize(exact, step) if exact.is_finite() else exact
     if rounded.is_nan() or abs(rounded) >= BOUND:
-        raise InvalidScenario("an amount of the plan has more than twelve digits before the point")
+        raise AmountTooLarge
     return rounded or abs(rounded)  # zero has no sign
 
 
@@ -208,6 +216,19 @@ def _pricing_to(amount: Decimal, unit_price: Decimal, *, near: Decimal) -> Decim
     return nearest if priced(nearest, unit_price) == amount else near
 
 
+def _printed_amount(
+    hours: ChargedHours, category: CostCategory, quantity: Decimal | float, price: UnitPrice
+) -> tuple[Decimal, Decimal, Decimal]:
+    """Printed quantity, printed price and their amount; what is too large is named by its owner."""
+    try:
+        printed_quantity, printed_price = printed(quantity), printed(price.value)
+        return printed_quantity, printed_price, priced(printed_quantity, printed_price)
+    except AmountTooLarge as error:
+        whose = f"workload {hours.workload!r}" if hours.workload else f"the {hours.pool} pool"
+        what = f"the amount of {category} for {whose} in {hours.month}"
+        raise AmountTooLarge(what, hours.workload) from error
+
+
 def price_line(
     hours: ChargedHours,
     terms: Terms,
@@ -234,10 +255,9 @@ def price_line(
         cash_amount: Cash view in cents, where it is not the accrual view.
 
     Raises:
-        InvalidScenario: If an amount has more than twelve digits before the point.
+        AmountTooLarge: If an amount has more than twelve digits before the point.
     """
-    printed_quantity, printed_price = printed(quantity), printed(price.value)
-    amount = priced(printed_quantity, printed_price)
+    printed_quantity, printed_price, amount = _printed_amount(hours, category, quantity, price)
     return CostLine(
         line_number=line_number,
         month=hours.month,
@@ -267,7 +287,7 @@ def total(amounts: Iterable[Decimal]) -> Decimal:
     """Sum of rounded amounts.
 
     Raises:
-        InvalidScenario: If it has more than twelve digits before the point.
+        AmountTooLarge: If it has more than twelve digits before the point.
     """
     return money(sum(amounts, start=Decimal(0)))
 

@@ -161,10 +161,12 @@ def _head(columns: Sequence[Column[Row]], form: CsvForm) -> bytes:
 
 
 async def with_head(head: bytes, rows: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """Put the header row before rows that are written already."""
-    yield head
+    """Put the header row before rows that are written already, in one part with the first."""
     async for part in rows:
-        yield part
+        yield head + part
+        head = b""
+    if head:
+        yield head
 
 
 def _body(columns: Sequence[Column[Row]], rows: Iterable[Row], form: CsvForm) -> bytes:
@@ -186,6 +188,6 @@ async def csv_stream(
     form: CsvForm = PLAIN,
 ) -> AsyncIterator[bytes]:
     """Write a table batch by batch, holding one batch at a time."""
-    yield _head(columns, form)
-    async for rows in batches:
-        yield _body(columns, rows, form)
+    bodies = (_body(columns, rows, form) async for rows in batches)
+    async for part in with_head(_head(columns, form), bodies):
+        yield part

@@ -35,6 +35,7 @@ ARCHITECTURE = {
     ],
 }
 TOKENS_BOUND = "9007199254740991"
+SMALLEST = "greater than or equal to 0.000000000001"
 
 
 def changed(pointer, value):
@@ -121,10 +122,10 @@ def test_counts_beyond_exact_doubles_are_refused_and_never_rounded(refused, lite
         (f"{RUN}/training_tokens", None, "valid integer"),
         (f"{RUN}/training_tokens", [1], "valid integer"),
         (f"{RUN}/sizing/gpu_count", 0, "greater than or equal to 1"),
-        (f"{RUN}/speed/mfu_fraction", 0, "greater than 0"),
+        (f"{RUN}/speed/mfu_fraction", 0, SMALLEST),
         (f"{RUN}/speed/mfu_fraction", 1.0001, "less than or equal to 1"),
         (f"{RUN}/reliability/restart_s", -1, "greater than or equal to 0"),
-        (f"{RUN}/run_multiplier", 0, "greater than 0"),
+        (f"{RUN}/run_multiplier", 0, SMALLEST),
         (f"{RUN}/start_date", 0, "ISO date"),
         (f"{RUN}/start_date", "2027-02-30", "date"),
         (f"{RUN}/start_date", "1798761600", "ISO date"),  # 2027-01-01 in seconds since 1970
@@ -146,10 +147,10 @@ def test_counts_beyond_exact_doubles_are_refused_and_never_rounded(refused, lite
         ("/scenario/horizon/month_count", 0, "greater than or equal to 1"),
         ("/scenario/horizon/month_count", 121, "less than or equal to 120"),
         ("/scenario/horizon/start_month", "2027-13", "pattern"),
-        (f"{SERVICE}/headroom/target_utilization_fraction", 0, "greater than 0"),
+        (f"{SERVICE}/headroom/target_utilization_fraction", 0, SMALLEST),
         (f"{SERVICE}/headroom/target_utilization_fraction", 1.0001, "less than or equal to 1"),
         (f"{SERVICE}/headroom/minimum_replica_count", 0, "greater than or equal to 1"),
-        (f"{SERVICE}/load/peak_requests_per_s", 0, "greater than 0"),
+        (f"{SERVICE}/load/peak_requests_per_s", 0, SMALLEST),
         (f"{SERVICE}/load/peak_requests_per_s", 1e308, "less than or equal to"),
         (f"{SERVICE}/output_tokens_mean", 0, "greater than or equal to 1"),
         (f"{SERVICE}/time_zone", "Mars/Olympus", "time zone"),
@@ -346,6 +347,20 @@ def test_the_last_month_that_there_is_may_end_a_horizon(client):
     response = client.post("/v1/plans", json=body)
     assert response.status_code == 201, response.text[:500]
     assert response.json()["months"][-1]["month"] == "2099-12"
+
+
+@pytest.mark.parametrize(
+    ("growth", "pointer"),
+    [(0.5, f"{SERVICE}/growth_per_month_fraction"), (0, "/scenario/horizon")],
+)
+def test_an_amount_of_too_many_digits_names_its_workload_month_and_place(refused, growth, pointer):
+    """64 GPUs for 744 hours at nearly 10^12 USD: some 5 x 10^16 USD."""
+    body = changed(f"{RULE}/method/price_per_gpu_hour", "999999999999")
+    body["scenario"]["training_runs"] = []
+    body["scenario"]["serving_services"][0]["growth_per_month_fraction"] = growth
+    problem = refused(body, 422)
+    assert_error(problem, pointer, "twelve digits")
+    assert "gpu_rental for workload 'assistant' in 2027-01" in problem["detail"]
 
 
 def test_an_inline_gpu_may_not_take_the_key_by_which_rules_mean_every_gpu(refused):

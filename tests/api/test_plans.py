@@ -142,6 +142,22 @@ def test_a_plan_that_is_not_there_is_404(client, plan_id, part):
     assert (response.status_code, response.json()["type"]) == (404, "/problems/not-found")
 
 
+@pytest.mark.parametrize(
+    "part", ["", "/lines", "/lines.csv", "/quantities", "/focus.csv", "/workbook.xlsx"]
+)
+def test_a_plan_has_one_address(client, plan, part):
+    plan_id = plan["id"]
+    assert client.get(f"/v1/plans/{plan_id}{part}").status_code == 200
+    for other in (
+        plan_id.upper(),
+        plan_id.replace("-", ""),
+        f"%7B{plan_id}%7D",
+        f"urn:uuid:{plan_id}",
+    ):
+        response = client.get(f"/v1/plans/{other}{part}")
+        assert (response.status_code, response.json()["type"]) == (404, "/problems/not-found")
+
+
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
 def test_a_stored_plan_cannot_be_changed(client, plan, method):
     response = client.request(method, f"/v1/plans/{plan['id']}", json={"name": "other"})
@@ -191,6 +207,12 @@ def test_a_list_is_filtered(client):
         ("created_after=2027-01-01T00:00:00", 422),
         ("created_after=2027-02-30T00:00:00Z", 422),
         ("created_after=0000-01-01T00:00:00Z", 422),
+        ("created_after=0001-01-01T00:00:00%2B23:59", 422),  # in UTC: the year before the first
+        ("created_before=9999-12-31T23:59:59-23:59", 422),  # in UTC: the year after the last
+        ("derived_from=00000000000070008000000000000000", 422),
+        ("derived_from=urn:uuid:00000000-0000-7000-8000-000000000000", 422),
+        ("derived_from=%7B00000000-0000-7000-8000-000000000000%7D", 422),
+        ("derived_from=0000000A-0000-7000-8000-000000000000", 422),
         ("name_contains=%00", 422),
         ("name_contains=", 422),
         ("catalog_release=latest", 422),
@@ -199,9 +221,22 @@ def test_a_list_is_filtered(client):
     ],
 )
 def test_a_list_refuses_parameters_that_it_cannot_take(client, query, status):
-    response = client.get(f"/v1/plans?{query}")
-    assert response.status_code == status, response.text
-    assert response.json()["errors"][0]["parameter"] == query.partition("=")[0]
+    for path in ("/v1/plans", "/v1/plans.csv"):
+        if path == "/v1/plans.csv" and query.startswith(("limit", "cursor")):
+            continue
+        response = client.get(f"{path}?{query}")
+        assert response.status_code == status, response.text
+        assert response.json()["errors"][0]["parameter"] == query.partition("=")[0]
+
+
+@pytest.mark.parametrize("suffix", ["", ".csv"])
+@pytest.mark.parametrize(
+    "query",
+    ["created_after=0001-01-01T00:00:00Z", "created_before=9999-12-31T23:59:59.999999Z"],
+)
+def test_the_first_and_the_last_instants_are_taken(client, plan, query, suffix):
+    response = client.get(f"/v1/plans{suffix}?{query}")
+    assert (response.status_code, plan["id"] in response.text) == (200, True)
 
 
 def test_names_are_kept_as_given_and_guarded_in_tables_alone(client):

@@ -152,7 +152,7 @@ def _export_handler(collection: Collection) -> HTTPRouteHandler:
             found = await repository.find_release(session, release)
         batches = _batches(open_session, found.version, collection.kind)
         parts = csv_stream(collection.columns, batches, form=form)
-        return stream(parts, content_disposition(collection.kind, found.version))
+        return await stream(parts, content_disposition(collection.kind, found.version))
 
     return get(
         f"{RELEASES}/{{release:str}}/{collection.kind}.csv",

@@ -93,7 +93,7 @@ async def export_plan_focus_csv(plan_id: FromPath[UUID], open_session: SessionOp
     lines = read.stream_lines(open_session, plan_id)
     charges = (list(focus_charges(batch)) async for batch in lines)
     parts = csv_stream(focus_columns(plan), charges, form=FOCUS_FORM)
-    return stream(parts, content_disposition(plan.name, "focus"))
+    return await stream(parts, content_disposition(plan.name, "focus"))
 
 
 @get(

@@ -110,7 +110,7 @@ async def export_plan_lines_csv(
     )
     head = csv_bytes(plan_line_columns(plan), (), form=form)
     parts = with_head(head, read.stream_lines_csv(open_session, plan_id, rows))
-    return stream(parts, content_disposition(plan.name, "lines"))
+    return await stream(parts, content_disposition(plan.name, "lines"))
 
 
 @get(
@@ -156,4 +156,4 @@ async def export_plan_quantities_csv(
         plan = await read.read_summary(session, plan_id)
     quantities = read.stream_quantities(open_session, plan_id, filters)
     parts = csv_stream(plan_quantity_columns(plan), quantities, form=form)
-    return stream(parts, content_disposition(plan.name, "quantities"))
+    return await stream(parts, content_disposition(plan.name, "quantities"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -64,9 +64,13 @@ def _instant(parameter: str, text: str | None) -> datetime | None:
     if text is None:
         return None
     if RFC_3339.fullmatch(text):
-        with contextlib.suppress(ValueError):
-            return datetime.fromisoformat(text.upper())
-    detail = 'This should be a time with its zone, such as "2027-01-31T12:00:00Z".'
+        # In UTC, as it is compared: a time of the first or last day may have no year there.
+        with contextlib.suppress(ValueError, OverflowError):
+            return datetime.fromisoformat(text.upper()).astimezone(UTC)
+    detail = (
+        'This should be a time with its zone, such as "2027-01-31T12:00:00Z", in the years 1 to '
+        "9999 of UTC."
+    )
     raise ProblemError(
         ProblemKind.VALIDATION,
         "A parameter is not acceptable; see errors.",
@@ -135,7 +139,7 @@ async def export_plans_csv(
     """Export the list of plans, one row each."""
     plans = read.stream_plans(open_session, filters)
     parts = csv_stream(PLAN_COLUMNS, plans, form=form)
-    return stream(parts, content_disposition("plans"))
+    return await stream(parts, content_disposition("plans"))
 
 
 @get(

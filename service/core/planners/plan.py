@@ -26,6 +26,7 @@ from service.core.planners.procurement import (
 from service.core.planners.serving import plan_replica
 from service.core.planners.training import plan_training_run
 from service.core.planners.workloads import PoolsOutcome, ReplicaCapacity, RunNeed
+from service.core.pricing import AmountTooLarge
 from service.core.recorder import Recorder
 from service.core.scenarios.procurement import PoolKind
 from service.core.scenarios.scenario import (
@@ -112,10 +113,22 @@ def estimate_fleet(
         )
         refused = (*refused, *outcome.infeasibilities)
     answer = Answer(scenario, recorder, outcome, (*refused, *buying.refused.values()))
-    if answer.feasible and outcome is not None:
-        answer = _price(answer, outcome, buying)
-    estimate = describe(answer)
+    try:
+        if answer.feasible and outcome is not None:
+            answer = _price(answer, outcome, buying)
+        estimate = describe(answer)
+    except AmountTooLarge as error:
+        error.pointer = _grows_at(scenario, error.workload)
+        raise
     return estimate, recorder.assumptions()
+
+
+def _grows_at(scenario: Scenario, workload: str | None) -> str:
+    """Where to make an amount smaller: at the growth of the service that it is for, if it grows."""
+    for index, service in enumerate(scenario.serving_services):
+        if service.growth_per_month_fraction > 0 and workload in {None, service.name}:
+            return f"/scenario/serving_services/{index}/growth_per_month_fraction"
+    return "/scenario/horizon"
 
 
 def _gpu_keys(scenario: Scenario, snapshot: CatalogSnapshot) -> set[str]:
