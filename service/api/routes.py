@@ -12,6 +12,12 @@ from service.api.docs_page import get_docs_page, get_docs_part, get_openapi
 from service.api.metrics import get_metrics
 from service.api.v1 import catalog, comparisons, plan_files, plan_making, plan_tables, plans
 from service.api.v1.estimates_money import estimate_crossover, estimate_ownership
+from service.api.v1.estimates_serving import (
+    estimate_roofline,
+    estimate_serving_memory,
+    estimate_serving_performance,
+    estimate_serving_size,
+)
 from service.api.v1.estimates_training import (
     estimate_communication,
     estimate_goodput,
@@ -48,6 +54,10 @@ STORED = Router(
         estimate_training_run,
         estimate_communication,
         estimate_goodput,
+        estimate_serving_memory,
+        estimate_serving_performance,
+        estimate_roofline,
+        estimate_serving_size,
         comparisons.compare_plans,
         comparisons.export_comparison_csv,
     ],

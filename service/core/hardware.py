@@ -14,6 +14,7 @@ from service.core.units import (
 from service.core.value import (
     Count,
     CountOrZero,
+    Flag,
     Key,
     LongText,
     NonNegative,
@@ -199,7 +200,7 @@ class NumberFormat(Value):
     """Elements that share one scale."""
     compute_precision: ComputePrecision
     """Mode of the matrix unit that serves weights of this format where it exists."""
-    weight_only: bool = False
+    weight_only: Flag = False
     """True when kernels widen the weights to 16 bit before they compute."""
     minimum_compute_fallback: ComputePrecision = "bf16"
     """Mode used on chips that lack `compute_precision`."""

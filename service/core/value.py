@@ -186,7 +186,7 @@ class Provenance(Value):
     """Documents or data sets that state the facts."""
     checked: IsoDate | None = None
     """Day on which the facts were last compared with their sources."""
-    verified: bool = True
+    verified: Flag = True
     """False when a fact was found in no second place."""
     unverified_fields: tuple[Text, ...] = ()
     """Fields that rest on memory or on one weak source."""

@@ -99,7 +99,7 @@ def plan_replica(
     if isinstance(service.capacity, MeasuredCapacity):
         _check_keys(service, snapshot, pointer)
         return _measured(service, service.capacity, gpu, recorder)
-    shape = _resolve_shape(service, gpu, recorder, pointer)
+    shape = resolve_shape(service, gpu, recorder, pointer)
     if isinstance(shape, Infeasibility):
         return (shape,)
     engine: dict[str, str] = {}
@@ -108,7 +108,7 @@ def plan_replica(
     question = _Question(
         service=service,
         shape=shape,
-        traffic=_traffic(service, recorder, pointer),
+        traffic=traffic_of(service, recorder, pointer),
         objectives=_objectives(service),
         engine=engine,
         recorder=recorder,
@@ -119,7 +119,7 @@ def plan_replica(
         with np.errstate(all="ignore"):  # sizes beyond reason are answered below, not warned of
             return _plan(question, pointer)
     except NoConstants as missing:
-        return (_no_constants(service, gpu, missing),)
+        return (no_constants(service, gpu, missing),)
 
 
 def _check_keys(service: ServingService, snapshot: CatalogSnapshot, pointer: str) -> None:
@@ -134,7 +134,9 @@ def _check_keys(service: ServingService, snapshot: CatalogSnapshot, pointer: str
         engine_qualifiers(snapshot, service.engine, pointer=f"{pointer}/engine")
 
 
-def _no_constants(service: ServingService, gpu: Gpu, missing: NoConstants) -> Infeasibility:
+def no_constants(service: ServingService, gpu: Gpu, missing: NoConstants) -> Infeasibility:
+    """A class of GPUs of which no constant was ever measured."""
+    """A class of GPUs that no constant was ever measured of."""
     return Infeasibility(
         workload=service.name,
         code="no_constants",
@@ -170,9 +172,10 @@ def _given(value: Any) -> Any:
     return value
 
 
-def _resolve_shape(
+def resolve_shape(
     service: ServingService, gpu: Gpu, recorder: Recorder, pointer: str
 ) -> ReplicaShape | Infeasibility:
+    """Architecture, formats and GPU of a service, or the rate that the GPU lacks."""
     snapshot = recorder.snapshot
     architecture = snapshot.architecture(
         _given(service.architecture), pointer=f"{pointer}/architecture"
@@ -204,7 +207,8 @@ def _resolve_shape(
     )
 
 
-def _traffic(service: ServingService, recorder: Recorder, pointer: str) -> Traffic:
+def traffic_of(service: ServingService, recorder: Recorder, pointer: str) -> Traffic:
+    """Lengths of a service's requests, and how full its replicas are planned to be."""
     mean = _given(service.tokens_per_unit)
     headroom = resolved_headroom(service, recorder, pointer=f"{pointer}/headroom")
     return Traffic(

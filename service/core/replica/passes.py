@@ -30,6 +30,13 @@ class Traffic:
     sequence_tokens_p95: float
     utilization_fraction: float
     """Demand over the capacity of the replicas that are held."""
+    cached_prompt_fraction: float = 0.0
+    """Share of each prompt whose cache is held already, from its start on."""
+
+    @property
+    def computed_prompt_tokens(self) -> float:
+        """Prompt tokens that are passed through the layers. [token]"""
+        return self.input_tokens_mean * (1.0 - self.cached_prompt_fraction)
 
     @property
     def sequence_tokens_mean(self) -> float:
@@ -212,7 +219,10 @@ class Passes:
         return Pass(fixed_s + np.maximum(memory_s, compute_s), flops, moved)
 
     def prompt_attention(self, layout: Layout) -> Pass:
-        """Causal attention of one whole prompt."""
+        """Causal attention of one prompt: its end sees all of it, its cached start is done.
+
+        Of s²/2 pairs those of the cached start, (h·s)²/2, were computed before.
+        """
         rows, constants = self.shape.cache, self.constants.attention
         asked = self.traffic.input_tokens_mean
         tokens = max(asked, 1.0)
@@ -225,6 +235,7 @@ class Passes:
         per_token = attention_forward_flops_per_token(
             score_flops_per_pair=rows.pair_flops, visible_tokens=visible
         )
+        asked = asked * (1.0 - self.traffic.cached_prompt_fraction**2)
         flops = asked * np.sum(rows.layer_count * per_token) / layout.tensor_parallel
         rising = tokens / (tokens + constants.prefill_half_tokens)
         rate = constants.prefill_compute_fraction * rising * self.device.wide_peak_flop_per_s

@@ -174,7 +174,7 @@ def legal_data_parallel(shape: ReplicaShape) -> tuple[int, ...]:
     return tuple(2**n for n in range(reach.bit_length()))
 
 
-def _spread_layouts(shape: ReplicaShape, degrees: tuple[int, ...]) -> Layout:
+def spread_layouts(shape: ReplicaShape, degrees: tuple[int, ...]) -> Layout:
     """Layouts of one stage: tensor parallelism, alone or beside ranks with their own sequences."""
     layout = candidate_layouts(degrees, (1,), legal_data_parallel(shape))
     ranks, experts = layout.expert_ranks, np.array(shape.architecture.expert_counts or (1,))
@@ -191,7 +191,7 @@ def fitting_layouts(footprint: Footprint, recorder: Recorder) -> tuple[Layout, R
     layers = footprint.shape.architecture.num_hidden_layers
     stages = tuple(p for p in PIPELINE_DEGREES if p <= layers)
     quiet = recorder.off()
-    layout = _spread_layouts(footprint.shape, degrees)
+    layout = spread_layouts(footprint.shape, degrees)
     room = room_of(footprint, layout, quiet)
     if not np.any(room.fits) and stages:
         layout = candidate_layouts(degrees, stages)

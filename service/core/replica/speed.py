@@ -79,21 +79,34 @@ class Speed(Passes):
         weights = self.layers(layout, batch).plus(self.experts(layout, together))
         weights = weights.plus(self.head(layout, batch))
         attention = self.decode_attention(layout, batch)
-        layers = self.shape.architecture.num_hidden_layers
-        own = running / data_ranks
-        handled = own + engine.other_rank_fraction * (running - own)
         step = self.recorder.evaluate(
             serving_latency.decode_step_s,
-            weights_s=weights.seconds + self._sampling_s(batch),
+            weights_s=weights.seconds + self.sampling_s(batch),
             attention_s=attention.seconds,
             collectives_s=self.collectives_s(layout, batch),
-            host_s=engine.step_s + layers * engine.layer_s + handled * engine.sequence_s,
+            host_s=self.host_s(layout, running),
             stage_loss_fraction=engine.stage_loss_fraction,
             pipeline_parallel=layout.pipeline_parallel,
         )
         return weights.plus(attention), step
 
-    def _sampling_s(self, batch: Any) -> Any:
+    def host_s(self, layout: Layout, running: Any) -> Any:
+        """Host time of one step: fixed, of each layer, of each sequence a rank sees. [s]"""
+        engine = self.constants.engine
+        own = running / layout.data_parallel
+        handled = own + engine.other_rank_fraction * (running - own)
+        layers = self.shape.architecture.num_hidden_layers
+        return engine.step_s + layers * engine.layer_s + handled * engine.sequence_s
+
+    @property
+    def length_variation(self) -> Any:
+        """Squared coefficient of variation of service times, as that of lengths. [1]"""
+        traffic = self.traffic
+        return queueing.squared_variation_of_lengths(
+            p95_over_mean=traffic.sequence_tokens_p95 / max(traffic.sequence_tokens_mean, 1.0)
+        )
+
+    def sampling_s(self, batch: Any) -> Any:
         """Passes over the logits of every running sequence. [s]"""
         logits = batch * self.shape.architecture.vocab_size * ELEMENT_BYTES
         bandwidth = self.constants.wide.bandwidth_fraction * self.device.bandwidth_bytes_per_s
@@ -108,7 +121,7 @@ class Speed(Passes):
         engine, data_ranks = self.constants.engine, layout.data_parallel
         own = running / data_ranks
         chunk = serving_latency.prefill_chunk_tokens(
-            input_tokens_mean=self.traffic.input_tokens_mean,
+            input_tokens_mean=self.traffic.computed_prompt_tokens,
             output_tokens_mean=self.traffic.output_tokens_mean,
             running_requests=own,
             chunk_tokens_maximum=engine.chunk_tokens_maximum,
@@ -119,7 +132,7 @@ class Speed(Passes):
         weight = engine.prefill_in_step_fraction
         return self.recorder.evaluate(
             serving_latency.prefill_share_s,
-            input_tokens_mean=self.traffic.input_tokens_mean,
+            input_tokens_mean=self.traffic.computed_prompt_tokens,
             chunk_tokens=chunk,
             chunk_s=weight * joined + (1.0 - weight) * apart,
             attention_s=prompt.seconds,
@@ -128,7 +141,7 @@ class Speed(Passes):
 
     def _prefill(self, layout: Layout, prompt: Pass) -> Pass:
         """One prompt on an idle replica, in chunks of the engine's limit."""
-        tokens = max(self.traffic.input_tokens_mean, 1.0)
+        tokens = max(self.traffic.computed_prompt_tokens, 1.0)
         count = np.ceil(tokens / self.constants.engine.chunk_tokens_maximum)
         work = self.chunk(layout, tokens / count, 1)
         head = self.head(layout, 1)
@@ -168,7 +181,6 @@ class Speed(Passes):
 
     def _queue_p95_s(self, waits: Any, servers: Any, arrivals: Any, service: Any) -> Any:
         """Wait for one of these servers; lengths vary as their 95th percentile says. [s]"""
-        traffic = self.traffic
         return queueing.waiting_time_quantile_s(
             wait_probability=waits,
             quantile=TAIL,
@@ -176,9 +188,7 @@ class Speed(Passes):
             arrival_rate_per_s=arrivals,
             service_time_s=service,
             arrival_squared_variation=self.constants.engine.arrival_squared_variation,
-            service_squared_variation=queueing.squared_variation_of_lengths(
-                p95_over_mean=traffic.sequence_tokens_p95 / traffic.sequence_tokens_mean
-            ),
+            service_squared_variation=self.length_variation,
         )
 
     def _wait_probability(self, running: Any, slots: Any) -> Any:
@@ -191,9 +201,11 @@ class Speed(Passes):
         load, count = np.broadcast_arrays(running * self.traffic.utilization_fraction, count)
         is_near = count - load < FREE_DEVIATIONS * np.sqrt(count)
         waits = np.zeros(np.shape(load))
-        pairs, places = np.unique(
-            np.stack((count[is_near], load[is_near])), axis=1, return_inverse=True
+        near, busy = count[is_near], load[is_near]
+        # One number for each pair of slots and load: sorting numbers is far quicker than pairs.
+        _, first, places = np.unique(
+            near + busy / (busy.max(initial=0.0) + 1.0), return_index=True, return_inverse=True
         )
-        found = queueing.erlang_c(server_count=pairs[0].astype(int), offered_load=pairs[1])
+        found = queueing.erlang_c(server_count=near[first].astype(int), offered_load=busy[first])
         waits[is_near] = found[np.ravel(places)]
         return waits

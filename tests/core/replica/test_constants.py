@@ -51,9 +51,10 @@ def test_values_arrive_in_core_units(snapshot):
 )
 def test_an_override_that_no_formula_can_take_is_refused(snapshot, value):
     name = "gemm_bandwidth_fraction.hopper"
-    look = Lookup(Recorder(snapshot, overrides={name: value}), {})
     with pytest.raises(InvalidScenario) as refused:
-        look("gemm_bandwidth_fraction", "hopper", "bf16")
+        Lookup(Recorder(snapshot, overrides={name: value}), {})(
+            "gemm_bandwidth_fraction", "hopper", "bf16"
+        )
     assert refused.value.pointer == f"/scenario/assumption_overrides/{name}"
 
 

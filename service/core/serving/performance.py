@@ -1,0 +1,370 @@
+"""Speed of a serving replica: phases on the roofline, terms, pace, first token, throughput."""
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from service.core.answers import EstimateAnswer, recorder_for, shared_fields
+from service.core.errors import InvalidScenario
+from service.core.estimates import Infeasibility, Range
+from service.core.formulas import queueing, serving_latency
+from service.core.replica.lookup import Lookup, spread, weakest_assumption, widened
+from service.core.replica.passes import Traffic
+from service.core.replica.search import engine_limit
+from service.core.replica.speed import Speed, SteadyState
+from service.core.serving.case import Case, resolve_case
+from service.core.serving.questions import ReplicaLayout, ReplicaQuestion
+from service.core.serving.roofline import KernelPoint, phase_points
+from service.core.snapshot import CatalogSnapshot
+from service.core.units import BYTES_PER_GB
+from service.core.value import Count, Flag, Fraction, Positive, PositiveFraction, Size, Value
+
+TOKENS_OF_ONE_STEP = 1
+
+
+class Speculation(Value):
+    """A draft that proposes tokens which the served model checks in one step."""
+
+    draft_tokens: Annotated[Size, Field(le=32)]
+    """Tokens drafted before each check."""
+    acceptance_fraction: Fraction
+    """Chance that a drafted token is accepted."""
+    draft_cost_fraction: Fraction = 0.05
+    """Time of one drafted token over one step of the served model."""
+
+
+class Disaggregation(Value):
+    """Prompts and answers on replicas of their own, with the cache sent between them."""
+
+    transfer_gb_per_s: Positive
+    """Bandwidth at which the cache of one prompt is sent, GB/s."""
+
+
+class ServingPerformanceQuestion(ReplicaQuestion):
+    """How fast a replica is at a number of running requests."""
+
+    running_requests: Annotated[Count, Field(le=8192)] | None = None
+    """Requests that run at once; the most that memory and engine hold when null."""
+    utilization_fraction: Annotated[PositiveFraction, Field(lt=1)] = 0.8
+    """Planned load over capacity: decides the wait before the first token."""
+    prefix_cache_hit_fraction: Annotated[Fraction, Field(lt=1)] = 0.0
+    """Share of each prompt whose cache is held already."""
+    prefill_chunk_tokens: Annotated[Size, Field(ge=16, le=1_000_000)] | None = None
+    """Most prompt tokens that pass together; the engine's default when null."""
+    prompts_join_steps: Flag | None = None
+    """True where prompt tokens pass together with decoded ones; the engine's way when null."""
+    burst_requests: Annotated[Count, Field(le=1_000_000)] | None = None
+    """Requests that arrive at once, for the first token in a burst."""
+    speculation: Speculation | None = None
+    """Speculative decoding; none when null."""
+    disaggregation: Disaggregation | None = None
+    """Prefill and decode on pools of their own; together when null."""
+
+
+class Estimated(Range):
+    """An uncertain number, and the constant whose own uncertainty moves it most."""
+
+    weakest_assumption: str | None
+    """Name of that constant; null where no constant moves it."""
+
+
+class Term(Value):
+    """One part of a phase's time."""
+
+    phase: Literal["decode", "prefill"]
+    """Decode: one step of all running requests. Prefill: one prompt on an idle replica."""
+    name: Literal[
+        "layers", "experts", "head", "attention", "collectives", "sampling", "host", "launch"
+    ]
+    """What takes the time."""
+    seconds: float
+    """Its time; kernels that wait for their start are counted under launch."""
+
+
+class Pools(Value):
+    """Prefill and decode apart: what a replica of each does, and how many the other needs."""
+
+    prefill_units_per_s_per_replica: float
+    """Prompts per second of a replica that does nothing else."""
+    decode_units_per_s_per_replica: float
+    """Answers per second of a replica that does nothing else."""
+    prefill_replicas_per_decode_replica: float
+    """Replicas for prompts for each one for answers."""
+    kv_transfer_s: float
+    """Time in which the cache of one prompt is sent."""
+    ttft_s: float
+    """Prompt, transfer and the first step, without waiting."""
+    tpot_s: float
+    """Bare step: no prompt interferes."""
+
+
+class ServingPerformanceAnswer(EstimateAnswer):
+    """Speed of one replica; every result with its range and its weakest assumption."""
+
+    layout: ReplicaLayout | None = None
+    """As given, or the fewest GPUs that hold the model."""
+    gpu_count_per_replica: int | None = None
+    """GPUs of the replica."""
+    running_requests: int | None = None
+    """Requests that run at once."""
+    running_requests_maximum: int | None = None
+    """Most that memory and engine hold at once."""
+    roofline: tuple[KernelPoint, ...] = ()
+    """Where decode, prefill and their kernels stand on the roofline."""
+    terms: tuple[Term, ...] = ()
+    """What the time of one decode step and of one prompt is made of."""
+    decode_step_s: Estimated | None = None
+    """Time in which every running request gets its next token, with nothing else in the way."""
+    tpot_mean_s: Estimated | None = None
+    """Mean time between tokens, prompts of other requests included."""
+    units_per_s: Estimated | None = None
+    """Requests per second with all slots full."""
+    output_tokens_per_s: Estimated | None = None
+    """Answer tokens per second with all slots full."""
+    ttft_unloaded_s: Estimated | None = None
+    """Time to first token of one request on an idle replica."""
+    ttft_mean_s: Estimated | None = None
+    """Mean time to first token at the planned utilisation."""
+    ttft_p95_s: Estimated | None = None
+    """95th percentile of it."""
+    ttft_burst_s: Estimated | None = None
+    """Time to first token of the last request of a burst; null where none is asked for."""
+    pools: Pools | None = None
+    """Prefill and decode apart; null where they are together."""
+
+
+def estimate_serving_performance(
+    question: ServingPerformanceQuestion, snapshot: CatalogSnapshot
+) -> ServingPerformanceAnswer:
+    """Compute the speed of one replica at a number of running requests.
+
+    Raises:
+        CoreError: If the question names what the catalog does not hold, or runs more than fits.
+    """
+    recorder = recorder_for(question, snapshot)
+    with np.errstate(all="ignore"):
+        case = resolve_case(question, recorder)
+        if not isinstance(case, Case):
+            return ServingPerformanceAnswer(**shared_fields(recorder, infeasibilities=case))
+        traffic = replace(
+            case.traffic,
+            utilization_fraction=question.utilization_fraction,
+            cached_prompt_fraction=question.prefix_cache_hit_fraction,
+        )
+        room = case.room(recorder)
+        most = min(
+            float(np.floor(room.running_limit)),
+            engine_limit(case.footprint.memory) * case.layout.data_parallel,
+        )
+        running = question.running_requests or max(int(most), 1)
+        if most < 1 or running > most:
+            refusal = _too_many(running, most)
+            return ServingPerformanceAnswer(**shared_fields(recorder, infeasibilities=(refusal,)))
+        return _Timing(question, case, traffic, running, int(most)).answer()
+
+
+def _too_many(running: int, most: float) -> Infeasibility:
+    return Infeasibility(
+        workload=None,
+        code="memory",
+        limit="requests that memory and engine hold at once",
+        needed=running,
+        available=max(most, 0.0),
+        unit="count",
+        nearest_fix=(
+            f"running_requests of at most {most:.0f}"
+            if most >= 1
+            else "more GPUs in layout, or a narrower weight_format or kv_cache_format"
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class _Timing:
+    """Evaluates a question's numbers once with typical and once with varied constants."""
+
+    question: ServingPerformanceQuestion
+    case: Case
+    traffic: Traffic
+    running: int
+    most: int
+
+    def _speed(self, look: Lookup, *, is_recorded: bool = False) -> Speed:
+        constants = self.case.constants(look)
+        engine, asked = constants.engine, self.question
+        if asked.prefill_chunk_tokens is not None:
+            engine = replace(engine, chunk_tokens_maximum=float(asked.prefill_chunk_tokens))
+        if asked.prompts_join_steps is not None:
+            engine = replace(engine, prefill_in_step_fraction=float(asked.prompts_join_steps))
+        recorder = self.case.recorder if is_recorded else self.case.recorder.off()
+        return Speed(self.case.shape, replace(constants, engine=engine), self.traffic, recorder)
+
+    def _state(self, speed: Speed) -> SteadyState:
+        state = speed.at(self.case.layout, float(self.running), float(self.most))
+        return state if self.question.speculation is None else self._speculative(speed, state)
+
+    def _speculative(self, speed: Speed, state: SteadyState) -> SteadyState:
+        """Each step checks a draft: more tokens through the weights, more than one comes out."""
+        asked = self.question.speculation
+        if asked is None:
+            return state
+        layout, n = self.case.layout, float(self.running)
+        batch = n / (layout.pipeline_parallel * layout.data_parallel)
+        wider = batch * (asked.draft_tokens + 1)
+        checked = speed.device_s(layout, wider) - speed.device_s(layout, batch)
+        drafted = asked.draft_tokens * asked.draft_cost_fraction * state.decode_step_s
+        tokens = serving_latency.speculative_tokens_per_step(
+            acceptance_fraction=asked.acceptance_fraction, draft_tokens=asked.draft_tokens
+        )
+        step = (state.decode_step_s + checked + drafted) / tokens
+        output = self.traffic.output_tokens_mean
+        return replace(
+            state,
+            decode_step_s=step,
+            tpot_mean_s=serving_latency.tpot_mean_s(
+                decode_step_s=step,
+                prefill_share_s=state.prefill_share_s,
+                running_requests=n,
+                output_tokens_mean=output,
+            ),
+            units_per_s=serving_latency.units_per_s_per_replica(
+                running_requests=n,
+                output_tokens_mean=output,
+                decode_step_s=step,
+                prefill_share_s=state.prefill_share_s,
+            ),
+        )
+
+    def answer(self) -> ServingPerformanceAnswer:
+        """All numbers, each with its range."""
+        case, layout = self.case, self.case.layout
+        look = case.lookup(case.recorder)
+        speed = self._speed(look, is_recorded=True)
+        state = self._state(speed)
+        varied = look.varied()
+        results = self._results(varied)
+        return ServingPerformanceAnswer(
+            **shared_fields(case.recorder),
+            layout=ReplicaLayout(
+                tensor_parallel=int(layout.tensor_parallel),
+                pipeline_parallel=int(layout.pipeline_parallel),
+                attention_data_parallel=int(layout.data_parallel),
+            ),
+            gpu_count_per_replica=int(layout.gpu_count),
+            running_requests=self.running,
+            running_requests_maximum=self.most,
+            roofline=phase_points(speed, layout, self.running),
+            terms=self._terms(speed, state),
+            pools=self._pools(speed, state),
+            **results,
+        )
+
+    def _results(self, look: Lookup) -> dict[str, Any]:
+        speed = self._speed(look)
+        state = self._state(speed)
+        residual = speed.constants.residual
+        wider = look.exact("gpu_class_band_factor", self.case.shape.gpu.gpu_class)
+        pace = residual.one_stream if self.running == 1 else residual.tpot
+        mean_wait = self._mean_wait_s(speed, state)
+        found: dict[str, tuple[Any, Any]] = {
+            "decode_step_s": (state.decode_step_s, pace),
+            "units_per_s": (state.units_per_s, residual.units),
+            "output_tokens_per_s": (
+                state.units_per_s * self.traffic.output_tokens_mean,
+                residual.units,
+            ),
+            "ttft_unloaded_s": (state.prefill_s, residual.ttft),
+            "ttft_mean_s": (mean_wait, residual.loaded_ttft),
+            "ttft_p95_s": (state.ttft_p95_s, residual.loaded_ttft),
+        }
+        if self.traffic.output_tokens_mean > TOKENS_OF_ONE_STEP:
+            found["tpot_mean_s"] = (state.tpot_mean_s, pace)
+        if self.question.burst_requests is not None:
+            burst = state.prefill_s + (self.question.burst_requests - 1) * state.prefill_share_s
+            found["ttft_burst_s"] = (burst, residual.loaded_ttft)
+        return {name: _estimated(*pair, look, wider) for name, pair in found.items()}
+
+    def _mean_wait_s(self, speed: Speed, state: SteadyState) -> Any:
+        """Prompt, steps and the mean wait for the prompts ahead."""
+        engine = speed.constants.engine
+        rate = state.units_per_s * self.traffic.utilization_fraction
+        share = np.maximum(state.prefill_share_s, np.finfo(float).tiny)
+        wait = queueing.waiting_time_mean_s(
+            wait_probability=np.minimum(rate * share, 1.0),
+            server_count=1,
+            arrival_rate_per_s=rate,
+            service_time_s=share,
+            arrival_squared_variation=engine.arrival_squared_variation,
+            service_squared_variation=speed.length_variation,
+        )
+        steps = engine.steps_waited * state.decode_step_s
+        return state.prefill_s + engine.loaded_request_s + steps + wait
+
+    def _terms(self, speed: Speed, state: SteadyState) -> tuple[Term, ...]:
+        layout, engine = self.case.layout, speed.constants.engine
+        together = self.running / layout.pipeline_parallel
+        batch = together / layout.data_parallel
+        tokens = max(self.traffic.computed_prompt_tokens, 1.0)
+        count = np.ceil(tokens / engine.chunk_tokens_maximum)
+        each = tokens / count
+        decode = {
+            "layers": speed.layers(layout, batch).seconds,
+            "experts": speed.experts(layout, together).seconds,
+            "head": speed.head(layout, batch).seconds,
+            "attention": speed.decode_attention(layout, batch).seconds,
+            "collectives": speed.collectives_s(layout, batch),
+            "sampling": speed.sampling_s(batch),
+            "host": speed.host_s(layout, self.running),
+        }
+        prefill = {
+            "layers": count * speed.layers(layout, each).seconds,
+            "experts": count * speed.experts(layout, each).seconds,
+            "head": speed.head(layout, 1).seconds,
+            "attention": speed.prompt_attention(layout).seconds,
+            "collectives": count * speed.collectives_s(layout, each),
+            "host": engine.request_s,
+        }
+        known = sum(float(seconds) for seconds in prefill.values())
+        prefill["launch"] = max(float(state.prefill_s) - known, 0.0)
+        return tuple(
+            Term(phase=phase, name=name, seconds=float(seconds))  # type: ignore[arg-type]
+            for phase, parts in (("decode", decode), ("prefill", prefill))
+            for name, seconds in parts.items()
+            if float(seconds) > 0
+        )
+
+    def _pools(self, speed: Speed, state: SteadyState) -> Pools | None:
+        asked = self.question.disaggregation
+        if asked is None:
+            return None
+        layout, output = self.case.layout, self.traffic.output_tokens_mean
+        tokens = self.traffic.input_tokens_mean
+        cache = self.case.shape.sequence_bytes_per_gpu(
+            self.case.recorder.off(), self.case.footprint.memory, layout, max(tokens, 1.0)
+        )
+        sent = float(cache) * float(layout.tensor_parallel * layout.pipeline_parallel)
+        transfer = sent / (asked.transfer_gb_per_s * BYTES_PER_GB)
+        share = max(float(state.prefill_share_s), np.finfo(float).tiny)
+        decode = self.running / (output * float(state.decode_step_s))
+        return Pools(
+            prefill_units_per_s_per_replica=1 / share,
+            decode_units_per_s_per_replica=decode,
+            prefill_replicas_per_decode_replica=decode * share,
+            kv_transfer_s=transfer,
+            ttft_s=float(state.prefill_s) + transfer + float(state.decode_step_s),
+            tpot_s=float(state.decode_step_s),
+        )
+
+
+def _estimated(values: Any, residual: Any, look: Lookup, wider: float) -> Estimated:
+    """The range that measured results scatter over, and the constant that moves the number most."""
+    typical = float(np.atleast_1d(values)[0])
+    if not np.isfinite(typical):
+        raise InvalidScenario("no finite speed follows from these sizes")
+    band = widened(spread(typical * residual), wider)
+    places = look.places or {}
+    size = 2 * len(places) + 1
+    weakest = weakest_assumption(np.broadcast_to(values, (size,)), places)
+    return Estimated(value=band.value, low=band.low, high=band.high, weakest_assumption=weakest)

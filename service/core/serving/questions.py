@@ -1,0 +1,94 @@
+"""What questions about one serving replica share."""
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from service.core.answers import EstimateQuestion
+from service.core.scenarios.demand import PeakRequestsLoad
+from service.core.scenarios.scenario import ArchitectureRef, GpuRef, Headroom, ServingService
+from service.core.value import CountOrZero, Key, NonNegative, Number, Positive, Size, Value
+
+NAME = "replica"
+"""Name of the service that a single estimate stands for."""
+MAXIMUM_DEGREE = 100_000
+
+Degree = Annotated[Size, Field(le=MAXIMUM_DEGREE)]
+
+
+class ReplicaLayout(Value):
+    """How one replica is spread over its GPUs; refused with the nearest legal one when illegal."""
+
+    tensor_parallel: Degree = 1
+    """GPUs over which each layer is split."""
+    pipeline_parallel: Degree = 1
+    """Stages into which the layers are cut."""
+    attention_data_parallel: Degree = 1
+    """Ranks that attend to sequences of their own, while experts are spread over all of them."""
+
+
+class TokenLengths(EstimateQuestion):
+    """Lengths of requests."""
+
+    input_tokens_mean: Annotated[NonNegative, Field(le=1e9)]
+    """Mean prompt length."""
+    output_tokens_mean: Annotated[Number, Field(ge=1, le=1e9)]
+    """Mean answer length."""
+    sequence_tokens_p95: Annotated[Positive, Field(le=1e9)] | None = None
+    """95th percentile of prompt and answer together; twice the sum of the means when null."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        tail = self.sequence_tokens_p95
+        if tail is not None and tail < self.input_tokens_mean + self.output_tokens_mean:
+            raise ValueError("sequence_tokens_p95 is below the mean input and output together")
+        return self
+
+
+class ServedModel(TokenLengths):
+    """What is served, in which formats, by which engine."""
+
+    architecture: ArchitectureRef
+    """What is served."""
+    weight_format: Key
+    """Number format of the weights."""
+    kv_cache_format: Key = "bf16"
+    """Number format of the cache."""
+    engine: Key | None = None
+    """Serving engine and version; the catalog's default when null."""
+
+
+class ReplicaQuestion(ServedModel):
+    """A question about one replica on one kind of GPU."""
+
+    gpu: GpuRef
+    """What it runs on."""
+    layout: ReplicaLayout | None = None
+    """How the replica is spread; the fewest GPUs that hold it when null."""
+    draft_architecture: ArchitectureRef | None = None
+    """Draft model loaded beside the served one, in 16 bit."""
+    adapter_parameter_count: CountOrZero = 0
+    """Weights of all adapters that are loaded at once, in 16 bit."""
+
+
+def as_service(
+    question: ServedModel,
+    gpu: GpuRef,
+    *,
+    headroom: Headroom | None = None,
+    peak_requests_per_s: float = 1.0,
+) -> ServingService:
+    """The service that a question stands for."""
+    return ServingService(
+        name=NAME,
+        architecture=question.architecture,
+        gpu=gpu,
+        weight_format=question.weight_format,
+        kv_cache_format=question.kv_cache_format,
+        engine=question.engine,
+        load=PeakRequestsLoad(kind="peak_requests", peak_requests_per_s=peak_requests_per_s),
+        input_tokens_mean=question.input_tokens_mean,
+        output_tokens_mean=question.output_tokens_mean,
+        sequence_tokens_p95=question.sequence_tokens_p95,
+        headroom=headroom or Headroom(),
+    )

@@ -1,0 +1,217 @@
+"""Question and answer of sizing a service over many kinds of GPU."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+from typing_extensions import TypeAliasType
+
+from service.core.answers import EstimateAnswer
+from service.core.estimates import Infeasibility, Range
+from service.core.prices import Commitment
+from service.core.scenarios.demand import DailyTokensLoad, DemandProfile, PeakRequestsLoad
+from service.core.scenarios.scenario import ArchitectureRef, Headroom, Objectives
+from service.core.serving.questions import ReplicaLayout, ServedModel
+from service.core.value import (
+    Amount,
+    Count,
+    Fraction,
+    Key,
+    LongText,
+    Number,
+    Positive,
+    PositiveFraction,
+    Price,
+    Size,
+    Text,
+    Value,
+)
+
+
+class UsersLoad(Value):
+    """People, how many of them are active in the busiest hour, and how much each asks for."""
+
+    kind: Literal["users"]
+    """Kind of load."""
+    user_count: Annotated[Count, Field(le=10_000_000_000)]
+    """People with access."""
+    active_fraction: PositiveFraction
+    """Share of them that is active in the busiest hour."""
+    requests_per_active_user_hour: Annotated[Positive, Field(le=1e6)]
+    """Requests of one active person in an hour."""
+
+
+class TraceLoad(Value):
+    """Summary of a recorded trace."""
+
+    kind: Literal["trace"]
+    """Kind of load."""
+    requests_per_s_mean: Annotated[Positive, Field(le=1e12)]
+    """Mean over the trace."""
+    peak_over_mean: Annotated[Number, Field(ge=1, le=1000)]
+    """Busiest interval that must be served over the mean."""
+
+
+SizeLoad = TypeAliasType(
+    "SizeLoad",
+    Annotated[
+        PeakRequestsLoad | DailyTokensLoad | UsersLoad | TraceLoad, Field(discriminator="kind")
+    ],
+)
+"""How much the service is asked for."""
+
+
+class SizeSpeculation(Value):
+    """A draft whose tokens the served model checks."""
+
+    draft_tokens: Annotated[Size, Field(le=32)] = 3
+    """Tokens drafted before each check."""
+    acceptance_fraction: Fraction = 0.7
+    """Chance that a drafted token is accepted."""
+
+
+class Optimisations(Value):
+    """What could be changed; each is priced as a line."""
+
+    weight_format: Key | None = "fp8"
+    """Narrower weights to try; none when null."""
+    kv_cache_format: Key | None = "fp8"
+    """Narrower cache to try; none when null."""
+    prefix_cache_hit_fraction: Annotated[Fraction, Field(lt=1)] = 0.5
+    """Share of prompts that a prefix cache would hold; none when 0."""
+    speculation: SizeSpeculation | None = SizeSpeculation()
+    """Speculative decoding to try; none when null."""
+    distilled_architecture: ArchitectureRef | None = None
+    """Smaller model that could serve instead; none when null."""
+
+
+class ServingSizeQuestion(ServedModel):
+    """The cheapest layout, batch and number of replicas for a load, over kinds of GPU."""
+
+    load: SizeLoad
+    """Demand."""
+    demand_profile: DemandProfile = "flat"
+    """Shape of the day: turns the peak into a mean and a day's tokens into a peak."""
+    objectives: Objectives | None = None
+    """Latencies to hold; throughput alone when null."""
+    headroom: Headroom = Headroom()
+    """What is held above the need."""
+    gpus: Annotated[tuple[Key, ...], Field(max_length=200)] | None = None
+    """GPUs to compare, by catalog key; all of the catalog when null."""
+    commitment: Commitment = "on_demand"
+    """Terms of rent."""
+    prices_per_gpu_hour: Annotated[dict[Key, Price], Field(max_length=200, default_factory=dict)]
+    """Prices of GPUs in USD, by key; the cheapest usable offer of the catalog otherwise."""
+    power_cap_fraction: Annotated[Number, Field(ge=0.3, le=1)] = 1.0
+    """Power that GPUs may draw over their limit; compute slows down, memory does not."""
+    optimisations: Optimisations = Optimisations()
+    """Changes whose effect is priced."""
+
+
+class SizeOption(Value):
+    """One kind of GPU at its cheapest."""
+
+    gpu: Key
+    """The GPU."""
+    price_per_gpu_hour: Amount
+    """Price that was used, USD."""
+    price_source: Text
+    """Offer that it comes from."""
+    layout: ReplicaLayout
+    """How a replica is spread."""
+    gpu_count_per_replica: int
+    """GPUs of one replica."""
+    running_requests: int
+    """Requests that one replica runs at once at most."""
+    units_per_s_per_replica: Range
+    """Requests per second of one full replica."""
+    tpot_mean_s: Range
+    """Mean time between tokens."""
+    ttft_p95_s: float | None
+    """95th percentile of the time to first token; null where it has none at this utilisation."""
+    held_replica_count: int
+    """Replicas held in the busiest hour, spare included."""
+    gpu_count: int
+    """GPUs of whole instances."""
+    amount_per_hour: Amount
+    """Cost of an hour, USD."""
+    cost_per_million_tokens: float
+    """USD for a million tokens, prompt and answer together, at the stated load."""
+    cost_per_million_input_tokens: float
+    """USD for a million prompt tokens: cost by the time that prompts take."""
+    cost_per_million_output_tokens: float
+    """USD for a million answer tokens: cost by the time that answers take."""
+    joules_per_output_token: float | None
+    """Energy of the held GPUs for each answer token; null where no power figure is known."""
+    output_tokens_per_s_per_watt: float | None
+    """Its inverse: answer tokens per second for each watt."""
+
+
+class Rejected(Value):
+    """A kind of GPU that does not serve, with the first limit that it hits."""
+
+    gpu: Key
+    """The GPU."""
+    reason: Infeasibility
+    """What ran out first, and by how much."""
+
+
+class FrontierPoint(Value):
+    """Throughput that a pace allows."""
+
+    tokens_per_s_per_user: float
+    """Interactivity: 1 / mean time between tokens."""
+    output_tokens_per_s_per_gpu: float
+    """Throughput of one GPU."""
+    layout: ReplicaLayout
+    """Layout that reaches it."""
+    running_requests: int
+    """Requests that run at once there."""
+
+
+class Effect(Value):
+    """What one optimisation is worth, on its own."""
+
+    name: Literal[
+        "weight_format", "kv_cache_format", "prefix_cache", "speculation", "distilled_model", "all"
+    ]
+    """What changes; "all" multiplies the others, capped."""
+    cost_factor: float
+    """Cost of a million tokens with it over that without it."""
+    saved_per_month: Amount
+    """USD of a mean month at the stated load."""
+    note: LongText
+    """What was changed, or why nothing was gained."""
+
+
+class HostedPrice(Value):
+    """Tokens bought from a seller instead."""
+
+    seller: Text
+    """Who sells; "median" is the median of all that can be trusted."""
+    cost_per_million_input_tokens: float
+    """USD for a million prompt tokens."""
+    cost_per_million_output_tokens: float
+    """USD for a million answer tokens."""
+    cost_per_million_tokens: float
+    """USD for a million tokens in the ratio of this traffic."""
+    break_even_tokens_per_day: float | None
+    """Tokens a day at which the cheapest own fleet of one spare-holding replica costs the same."""
+
+
+class ServingSizeAnswer(EstimateAnswer):
+    """GPU types ranked by the cost of a million tokens at the stated load."""
+
+    peak_requests_per_s: float
+    """Load of the busiest hour."""
+    mean_requests_per_s: float
+    """Load of a mean hour."""
+    options: tuple[SizeOption, ...]
+    """What serves, the cheapest first."""
+    rejected: tuple[Rejected, ...]
+    """What does not serve, and why."""
+    frontier: tuple[FrontierPoint, ...]
+    """Throughput against interactivity on the cheapest GPU, best layouts alone."""
+    effects: tuple[Effect, ...]
+    """What each optimisation saves on the cheapest GPU."""
+    hosted: tuple[HostedPrice, ...]
+    """Hosted prices of the same model."""
