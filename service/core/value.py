@@ -148,8 +148,6 @@ Positive = Annotated[float, Field(ge=SMALLEST, le=LARGEST), BeforeValidator(_num
 NonNegative = Annotated[
     float, Field(ge=0, le=LARGEST), BeforeValidator(_number), AfterValidator(_zero_or_more)
 ]
-Flag = Annotated[bool, Strict()]
-"""True or false, and no number that stands for one."""
 Fraction = Annotated[
     float, Field(ge=0, le=1), BeforeValidator(_number), AfterValidator(_zero_or_more)
 ]
@@ -177,6 +175,10 @@ PriceOrZero = Annotated[
 """A price as exact decimal, a string in JSON; zero says that nothing is paid."""
 Currency = Annotated[str, Field(pattern=r"^[A-Z]{3}$"), BeforeValidator(_text)]
 """ISO 4217 code."""
+
+
+Flag = Annotated[bool, Strict()]
+"""True or false, and no number that stands for one."""
 
 
 class Provenance(Value):
