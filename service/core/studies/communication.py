@@ -12,7 +12,7 @@ from service.core.run.choice import Choice
 from service.core.run.layouts import LayoutAxes
 from service.core.snapshot import CatalogSnapshot
 from service.core.studies.runs import TrainingQuestion, case_of, chosen_layout, given_count
-from service.core.value import Count, Value
+from service.core.value import MAX_COUNT, MAX_TOKENS, Count, Value
 
 Link = Literal["scale_up", "scale_out"]
 
@@ -121,7 +121,7 @@ def _curve(
     question: CommunicationQuestion, snapshot: CatalogSnapshot, count: int
 ) -> tuple[ScalingPoint, ...]:
     counts = question.curve_gpu_counts or tuple(
-        n for n in (count // 4, count // 2, count, 2 * count, 4 * count) if n > 0
+        n for n in (count // 4, count // 2, count, 2 * count, 4 * count) if 0 < n <= MAX_COUNT
     )
     return tuple(
         ScalingPoint(
@@ -140,6 +140,8 @@ def _rate(
     run = question.run
     length = run.sequence_length_tokens
     batch = max(1, round(run.global_batch_tokens * growth / length)) * length
+    if batch > MAX_TOKENS:
+        return None
     sizing = {"kind": "gpu_count", "gpu_count": gpu_count}
     document = run.model_dump() | {
         "sizing": sizing,
