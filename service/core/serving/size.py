@@ -146,7 +146,6 @@ def _answer(
         rejected=tuple(rejected),
         frontier=frontier,
         effects=effects,
-        hosted=(),
     )
 
 

@@ -183,21 +183,6 @@ class Effect(Value):
     """What was changed, or why nothing was gained."""
 
 
-class HostedPrice(Value):
-    """Tokens bought from a seller instead."""
-
-    seller: Text
-    """Who sells; "median" is the median of all that can be trusted."""
-    cost_per_million_input_tokens: float
-    """USD for a million prompt tokens."""
-    cost_per_million_output_tokens: float
-    """USD for a million answer tokens."""
-    cost_per_million_tokens: float
-    """USD for a million tokens in the ratio of this traffic."""
-    break_even_tokens_per_day: float | None
-    """Tokens a day at which the cheapest own fleet of one spare-holding replica costs the same."""
-
-
 class ServingSizeAnswer(EstimateAnswer):
     """GPU types ranked by the cost of a million tokens at the stated load."""
 
@@ -213,5 +198,3 @@ class ServingSizeAnswer(EstimateAnswer):
     """Throughput against interactivity on the cheapest GPU, best layouts alone."""
     effects: tuple[Effect, ...]
     """What each optimisation saves on the cheapest GPU."""
-    hosted: tuple[HostedPrice, ...]
-    """Hosted prices of the same model."""
