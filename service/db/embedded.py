@@ -35,6 +35,8 @@ START_LIMIT_S = 120.0  # recovery after a crash replays up to a checkpoint's wor
 STOP_LIMIT_S = 30.0
 POLL_INTERVAL_S = 0.02
 SOCKET_NAME = ".s.PGSQL.5432"
+ZOMBIE = "Z"
+"""State of a process that has ended and that nobody has asked about (proc(5), stat)."""
 SOCKET_PATH_LIMIT_BYTES = 107  # sockaddr_un holds 108 with the closing NUL
 ROOT_UID = 0
 PR_SET_PDEATHSIG = 1
@@ -137,6 +139,7 @@ class EmbeddedPostgres:
             self._programs = binaries.reachable_programs(self._programs, self._account)
             self._make_cluster()
             self._make_socket_folder()
+            self._forget_dead_server()
             self._launch()
             self._make_database()
         except OSError as error:
@@ -220,6 +223,19 @@ class EmbeddedPostgres:
         if len(os.fsencode(self._sockets / SOCKET_NAME)) > SOCKET_PATH_LIMIT_BYTES:
             self._sockets = Path(tempfile.mkdtemp(prefix="gpuplan-"))
         self._make_own_folder(self._sockets)
+
+    def _forget_dead_server(self) -> None:
+        """Remove the pid files of a server that ended and whose parent has not taken notice yet.
+
+        PostgreSQL takes such a zombie for a live server and refuses to start. The lock of the data
+        is ours, and every process of a server of ours held it: none of them runs any more.
+        """
+        for file in (self._cluster / "postmaster.pid", self._sockets / f"{SOCKET_NAME}.lock"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError, IndexError):
+                pid = file.read_text(encoding="utf-8").split()[0]
+                status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+                if status.rpartition(")")[2].split()[0] == ZOMBIE:
+                    file.unlink()
 
     def _make_own_folder(self, folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)

@@ -86,6 +86,24 @@ def test_what_was_committed_survives_the_death_of_the_server(data):
         assert rows(server) == [1]
 
 
+def test_a_dead_server_that_nobody_has_reaped_does_not_keep_the_next_one_from_starting(data):
+    with embedded(data) as server:
+        add_row(server, 1)
+        pid_file = data / "cluster" / "postmaster.pid"
+        lines = pid_file.read_text().splitlines()
+        os.kill(server.pid, signal.SIGKILL)
+        while not server.has_ended:
+            time.sleep(0.01)
+        server.stop()
+        # A process of ours that has ended and is not waited for stands in for the dead server.
+        with subprocess.Popen(["true"], stdin=subprocess.DEVNULL) as zombie:
+            while Path(f"/proc/{zombie.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                time.sleep(0.01)
+            pid_file.write_text("\n".join([str(zombie.pid), *lines[1:]]) + "\n")
+            server.start()
+        assert rows(server) == [1]
+
+
 def test_the_server_ends_with_its_owner_however_that_ends(data):
     program = (
         "import sys, time; from pathlib import Path\n"
