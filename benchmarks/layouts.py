@@ -16,7 +16,7 @@ from service.catalog.resolve import snapshot_from_folder
 from service.core.recorder import Recorder
 from service.core.run.case import resolve
 from service.core.run.choice import choose, rate_of
-from service.core.scenarios.scenario import TrainingRun
+from service.core.scenarios.training_run import TrainingRun
 
 CATALOG = Path(__file__).resolve().parents[1] / "catalog"
 ROUNDS = 5

@@ -11,7 +11,9 @@ from service.core.parallelism import ParallelLayout
 from service.core.planners.pools import plan_pools
 from service.core.planners.workloads import ReplicaCapacity, RunNeed
 from service.core.recorder import Recorder
-from service.core.scenarios.scenario import Scenario, ServingService, TrainingRun
+from service.core.scenarios.scenario import Scenario
+from service.core.scenarios.serving_service import ServingService
+from service.core.scenarios.training_run import TrainingRun
 
 CATALOG = Path(__file__).parents[1] / "catalog"
 RULE = {"method": {"kind": "rent", "price_per_gpu_hour": "1"}}

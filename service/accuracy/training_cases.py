@@ -16,8 +16,8 @@ from service.core.run.mechanism import machine_of, step_model
 from service.core.run.network import scale_out_bytes_per_s
 from service.core.run.step import StepModel
 from service.core.run.step_constants import Look
-from service.core.scenarios.scenario import Adapter, TrainingRun
 from service.core.scenarios.stacks import STACKS, LossKind, StackTraits
+from service.core.scenarios.training_run import Adapter, TrainingRun
 from service.core.scenarios.training_state import StateRecipeName
 
 _HIDDEN = re.compile(r"async ?tp", re.IGNORECASE)

@@ -9,7 +9,8 @@ from service.catalog.resolve import snapshot_from_folder
 from service.core.planners.training import plan_training_run
 from service.core.planners.workloads import RunNeed
 from service.core.recorder import Recorder
-from service.core.scenarios.scenario import Horizon, TrainingRun
+from service.core.scenarios.scenario import Horizon
+from service.core.scenarios.training_run import TrainingRun
 
 CATALOG = Path(__file__).resolve().parents[2] / "catalog"
 HORIZON = Horizon(start_month="2027-01", month_count=12)

@@ -10,9 +10,9 @@ from litestar.params import JSONBody
 from service.api.dependencies import SessionOpener
 from service.api.problems import problem_responses
 from service.catalog.snapshots import load_snapshot
-from service.core.planners import crossover, fleet_ownership
-from service.core.planners.crossover import CrossoverAnswer, CrossoverQuestion
-from service.core.planners.fleet_ownership import OwnershipAnswer, OwnershipQuestion
+from service.core.money import crossover, fleet_ownership
+from service.core.money.crossover import CrossoverAnswer, CrossoverQuestion
+from service.core.money.fleet_ownership import OwnershipAnswer, OwnershipQuestion
 from service.plans.estimate import answer_estimate
 
 

@@ -17,7 +17,8 @@ from service.core.estimates import (
 )
 from service.core.hardware import Gpu
 from service.core.recorder import Recorder
-from service.core.scenarios.scenario import ServingService, TrainingRun
+from service.core.scenarios.serving_service import ServingService
+from service.core.scenarios.training_run import TrainingRun
 from service.core.scenarios.training_state import STATE_RECIPES
 from service.core.units import BYTES_PER_GIB
 from service.core.value import Provenance

@@ -17,7 +17,7 @@ from service.core.hours.bands import scaled
 from service.core.hours.timeline import Amounts, Counts, Timeline
 from service.core.recorder import Recorder
 from service.core.scenarios.demand import profile_factors
-from service.core.scenarios.scenario import ServingService
+from service.core.scenarios.serving_service import ServingService
 from service.core.units import SECONDS_PER_HOUR
 from service.core.value import MAX_COUNT
 

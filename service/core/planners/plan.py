@@ -29,12 +29,9 @@ from service.core.planners.workloads import PoolsOutcome, ReplicaCapacity, RunNe
 from service.core.pricing import AmountTooLarge
 from service.core.recorder import Recorder
 from service.core.scenarios.procurement import PoolKind
-from service.core.scenarios.scenario import (
-    FinishBySizing,
-    Scenario,
-    ServingService,
-    TrainingRun,
-)
+from service.core.scenarios.scenario import Scenario
+from service.core.scenarios.serving_service import ServingService
+from service.core.scenarios.training_run import FinishBySizing, TrainingRun
 from service.core.snapshot import CatalogSnapshot
 
 

@@ -38,7 +38,8 @@ from service.core.planners.workloads import (
 )
 from service.core.recorder import Recorder
 from service.core.scenarios.procurement import PoolKind
-from service.core.scenarios.scenario import Scenario, TrainingRun
+from service.core.scenarios.scenario import Scenario
+from service.core.scenarios.training_run import TrainingRun
 
 Multiple = Callable[[PoolKind, Gpu], int]
 SiteOf = Callable[[PoolKind, Gpu], str | None]

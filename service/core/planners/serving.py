@@ -43,7 +43,7 @@ from service.core.replica.search import (
 from service.core.replica.shape import ReplicaShape, matrix_mode
 from service.core.replica.speed import Speed
 from service.core.run.memory import available_bytes
-from service.core.scenarios.scenario import MeasuredCapacity, ServingService
+from service.core.scenarios.serving_service import MeasuredCapacity, ServingService
 from service.core.snapshot import CatalogSnapshot
 from service.core.units import BYTES_PER_GIB
 from service.core.value import MAX_TOKENS

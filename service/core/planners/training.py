@@ -15,7 +15,8 @@ from service.core.run.factors import ranged, spread
 from service.core.run.hours import RunHours, run_hours
 from service.core.run.layouts import on_gpus
 from service.core.run.sizing import count_for_deadline
-from service.core.scenarios.scenario import Horizon, TrainingRun
+from service.core.scenarios.scenario import Horizon
+from service.core.scenarios.training_run import TrainingRun
 from service.core.snapshot import CatalogSnapshot
 from service.core.units import SECONDS_PER_HOUR
 

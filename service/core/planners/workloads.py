@@ -20,7 +20,8 @@ from service.core.estimates import (
 from service.core.hardware import Gpu
 from service.core.parallelism import ParallelLayout
 from service.core.scenarios.procurement import PoolKind
-from service.core.scenarios.scenario import ServingService, TrainingRun
+from service.core.scenarios.serving_service import ServingService
+from service.core.scenarios.training_run import TrainingRun
 
 
 @dataclass(frozen=True)

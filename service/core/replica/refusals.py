@@ -11,7 +11,7 @@ from service.core.hardware import Gpu, NumberFormat
 from service.core.recorder import Recorder
 from service.core.replica.search import Footprint, Objectives, Room, Sweep, fitting_layouts
 from service.core.replica.shape import Layout
-from service.core.scenarios.scenario import ServingService
+from service.core.scenarios.serving_service import ServingService
 from service.core.units import BYTES_PER_GIB
 
 SIGNIFICANT = 3

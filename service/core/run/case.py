@@ -20,8 +20,8 @@ from service.core.run.parts import (
     model_parts,
 )
 from service.core.run.speed import ModelWork, SpeedModel
-from service.core.scenarios.scenario import TrainingRun
 from service.core.scenarios.stacks import STACKS
+from service.core.scenarios.training_run import TrainingRun
 from service.core.scenarios.training_state import STATE_RECIPES
 from service.core.snapshot import CatalogSnapshot
 

@@ -10,7 +10,7 @@ from service.core.formulas import reliability, training_time
 from service.core.hardware import Gpu
 from service.core.recorder import Recorder
 from service.core.run.factors import Factor, positive, ranged, spread
-from service.core.scenarios.scenario import TrainingRun
+from service.core.scenarios.training_run import TrainingRun
 from service.core.units import SECONDS_PER_HOUR
 
 UNCERTAIN = (

@@ -17,8 +17,8 @@ from service.core.run.network import scale_out_bytes_per_s
 from service.core.run.step import Machine, StepModel
 from service.core.run.step_constants import SIXTEEN_BIT, Look, step_constants
 from service.core.run.step_work import step_work
-from service.core.scenarios.scenario import TrainingRun
 from service.core.scenarios.stacks import STACKS, SoftwareStack, StackTraits, stack_of
+from service.core.scenarios.training_run import TrainingRun
 from service.core.units import BYTES_PER_GB
 
 MAY_BE_ZERO = ("_s", "_per_layer", "_growth", "_per_year", "_exposed_fraction", "_per_logit")

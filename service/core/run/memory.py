@@ -15,8 +15,8 @@ from service.core.recorder import Recorder
 from service.core.registry import define_quantity
 from service.core.run.layouts import RECOMPUTES, LayoutAxes
 from service.core.run.parts import ModelParts, adapter_parameter_count
-from service.core.scenarios.scenario import TrainingRun
 from service.core.scenarios.stacks import STACKS, LossKind, SoftwareStack, StackTraits, stack_of
+from service.core.scenarios.training_run import TrainingRun
 from service.core.scenarios.training_state import STATE_RECIPES
 from service.core.units import BYTES_PER_GIB
 

@@ -13,7 +13,7 @@ from service.core.run.factors import positive
 from service.core.run.layouts import LayoutAxes
 from service.core.run.memory import StateBytes
 from service.core.run.parts import ModelParts
-from service.core.scenarios.scenario import TrainingRun
+from service.core.scenarios.training_run import TrainingRun
 from service.core.snapshot import CatalogSnapshot
 from service.core.units import BITS_PER_BYTE, BYTES_PER_GB
 

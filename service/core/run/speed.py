@@ -23,7 +23,7 @@ from service.core.run.factors import (
 )
 from service.core.run.layouts import SHARDINGS, LayoutAxes
 from service.core.run.mechanism import Mechanism
-from service.core.scenarios.scenario import TrainingRun
+from service.core.scenarios.training_run import TrainingRun
 
 TABLE_PRECISION = {"fp16": "bf16"}
 """A precision that shares the constants of another: equal rates, equal kernels."""

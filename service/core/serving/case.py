@@ -26,7 +26,7 @@ from service.core.replica.search import (
     room_of,
 )
 from service.core.replica.shape import Layout, ReplicaShape
-from service.core.scenarios.scenario import ServingService
+from service.core.scenarios.serving_service import ServingService
 from service.core.serving.questions import NAME, ReplicaLayout, ReplicaQuestion, as_service
 
 EXTRA_BYTES = 2

@@ -6,7 +6,8 @@ from pydantic import Field, model_validator
 
 from service.core.answers import EstimateQuestion
 from service.core.scenarios.demand import PeakRequestsLoad
-from service.core.scenarios.scenario import ArchitectureRef, GpuRef, Headroom, ServingService
+from service.core.scenarios.refs import ArchitectureRef, GpuRef
+from service.core.scenarios.serving_service import Headroom, ServingService
 from service.core.value import CountOrZero, Key, NonNegative, Number, Positive, Size, Value
 
 NAME = "replica"

@@ -12,7 +12,7 @@ from service.core.hardware import ComputePrecision, Gpu
 from service.core.replica.passes import Pass
 from service.core.replica.shape import Layout
 from service.core.replica.speed import Speed
-from service.core.scenarios.scenario import GpuRef
+from service.core.scenarios.refs import GpuRef
 from service.core.serving.case import Case, resolve_case
 from service.core.serving.questions import ReplicaLayout, ReplicaQuestion, ServedModel
 from service.core.snapshot import CatalogSnapshot

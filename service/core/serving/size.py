@@ -28,7 +28,7 @@ from service.core.replica.shape import ReplicaShape
 from service.core.replica.speed import SteadyState
 from service.core.scenarios.demand import profile_factors
 from service.core.scenarios.procurement import RentMethod
-from service.core.scenarios.scenario import ServingService
+from service.core.scenarios.serving_service import ServingService
 from service.core.serving.questions import ReplicaLayout, as_service
 from service.core.serving.size_effects import Frontier, effects_of, frontier_of
 from service.core.serving.size_types import (

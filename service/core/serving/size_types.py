@@ -9,7 +9,8 @@ from service.core.answers import EstimateAnswer
 from service.core.estimates import Infeasibility, Range
 from service.core.prices import Commitment
 from service.core.scenarios.demand import DailyTokensLoad, DemandProfile, PeakRequestsLoad
-from service.core.scenarios.scenario import ArchitectureRef, Headroom, Objectives
+from service.core.scenarios.refs import ArchitectureRef
+from service.core.scenarios.serving_service import Headroom, Objectives
 from service.core.serving.questions import ReplicaLayout, ServedModel
 from service.core.value import (
     Amount,

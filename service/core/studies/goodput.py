@@ -14,7 +14,8 @@ from service.core.hardware import Gpu
 from service.core.recorder import Recorder
 from service.core.run.factors import Factor, spread
 from service.core.run.hours import FailureModel, failure_model
-from service.core.scenarios.scenario import ArchitectureRef, GpuRef, Reliability, TrainingRun
+from service.core.scenarios.refs import ArchitectureRef, GpuRef
+from service.core.scenarios.training_run import Reliability, TrainingRun
 from service.core.scenarios.training_state import STATE_RECIPES, StateRecipeName
 from service.core.snapshot import CatalogSnapshot
 from service.core.studies.spares import node_count_with_spares

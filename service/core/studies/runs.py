@@ -7,7 +7,7 @@ from service.core.recorder import Recorder
 from service.core.run.case import RunCase, missing_peak, resolve
 from service.core.run.choice import Choice, choose
 from service.core.run.layouts import LayoutAxes, on_gpus
-from service.core.scenarios.scenario import TrainingRun
+from service.core.scenarios.training_run import TrainingRun
 from service.core.snapshot import CatalogSnapshot
 
 

@@ -16,7 +16,8 @@ from service.core.planners.training import plan_training_run
 from service.core.planners.workloads import RunNeed
 from service.core.recorder import Recorder
 from service.core.scenarios.procurement import RentMethod
-from service.core.scenarios.scenario import Horizon, TrainingRun
+from service.core.scenarios.scenario import Horizon
+from service.core.scenarios.training_run import TrainingRun
 from service.core.snapshot import CatalogSnapshot
 from service.core.studies.runs import TrainingQuestion
 from service.core.units import HOURS_PER_DAY, SECONDS_PER_HOUR

@@ -18,7 +18,8 @@ from service.core.estimates import (
 )
 from service.core.hardware import Gpu, PeakRates
 from service.core.recorder import Recorder
-from service.core.scenarios.scenario import ServingService, TrainingRun
+from service.core.scenarios.serving_service import ServingService
+from service.core.scenarios.training_run import TrainingRun
 from service.core.snapshot import CatalogSnapshot, ReleaseRef
 from service.core.value import Provenance
 

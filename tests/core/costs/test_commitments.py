@@ -13,7 +13,7 @@ from service.core.planners.procurement import ResolvedProcurement
 from service.core.pricing import UnitPrice, total
 from service.core.recorder import Recorder
 from service.core.scenarios.procurement import ProcurementRule
-from tests.core.planners.money_catalog import SNAPSHOT
+from tests.core.money.money_catalog import SNAPSHOT
 from tests.core.planners.test_ownership import H100, hours, owned, pool_size, scenario
 
 YEAR_HOURS = 8760

@@ -8,7 +8,7 @@ from service.core.errors import CoreError, InvalidScenario, UnknownKey
 from service.core.hardware import Gpu
 from service.core.planners.serving import plan_replica
 from service.core.recorder import Recorder
-from service.core.scenarios.scenario import ServingService
+from service.core.scenarios.serving_service import ServingService
 
 POINTER = "/scenario/serving_services/0"
 ASSISTANT = {

@@ -19,7 +19,7 @@ from service.core.replica.passes import Traffic
 from service.core.replica.search import Footprint, packed_gpu_count, room_of
 from service.core.replica.shape import Layout, ReplicaShape
 from service.core.replica.speed import Speed
-from service.core.scenarios.scenario import ServingService
+from service.core.scenarios.serving_service import ServingService
 
 CATALOG = Path(__file__).resolve().parents[3] / "catalog"
 ARCHITECTURES = (

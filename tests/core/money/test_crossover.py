@@ -11,8 +11,8 @@ from math import log
 
 import pytest
 
-from service.core.planners.crossover import CrossoverQuestion, estimate_crossover
-from tests.core.planners.money_catalog import SNAPSHOT
+from service.core.money.crossover import CrossoverQuestion, estimate_crossover
+from tests.core.money.money_catalog import SNAPSHOT
 
 MONTH_DAYS = 730 / 24
 

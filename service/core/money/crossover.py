@@ -31,7 +31,7 @@ from service.core.pricing import BOUND, money, printed
 from service.core.recorder import Recorder
 from service.core.registry import define_quantity
 from service.core.scenarios.procurement import RentMethod
-from service.core.scenarios.scenario import ArchitectureRef, GpuRef
+from service.core.scenarios.refs import ArchitectureRef, GpuRef
 from service.core.snapshot import CatalogSnapshot
 from service.core.units import FLOP_PER_S_PER_TFLOPS, HOURS_PER_DAY, SECONDS_PER_HOUR
 from service.core.value import (

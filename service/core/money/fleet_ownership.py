@@ -31,7 +31,7 @@ from service.core.pricing import UnitPrice, money, printed, total
 from service.core.recorder import Recorder
 from service.core.registry import define_quantity
 from service.core.scenarios.procurement import OwnMethod, RentMethod
-from service.core.scenarios.scenario import GpuRef
+from service.core.scenarios.refs import GpuRef
 from service.core.snapshot import CatalogSnapshot
 from service.core.units import HOURS_PER_YEAR, MONTHS_PER_YEAR
 from service.core.value import (

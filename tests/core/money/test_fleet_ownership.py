@@ -15,8 +15,8 @@ from decimal import Decimal
 
 import pytest
 
-from service.core.planners.fleet_ownership import OwnershipQuestion, estimate_ownership
-from tests.core.planners.money_catalog import SNAPSHOT
+from service.core.money.fleet_ownership import OwnershipQuestion, estimate_ownership
+from tests.core.money.money_catalog import SNAPSHOT
 
 METHOD = {
     "kind": "own",

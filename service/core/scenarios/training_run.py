@@ -1,0 +1,166 @@
+"""A training run as asked: what to train, on what, how large, how fast, how reliable."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+from typing_extensions import TypeAliasType
+
+from service.core.hardware import ComputePrecision
+from service.core.parallelism import AutoLayout, LayoutChoice
+from service.core.scenarios.refs import ArchitectureRef, GpuRef
+from service.core.scenarios.stacks import LossKind, SoftwareStack
+from service.core.scenarios.training_state import StateRecipeName
+from service.core.value import (
+    Count,
+    Flag,
+    IsoDate,
+    NonNegative,
+    Positive,
+    PositiveFraction,
+    Size,
+    Text,
+    TokenCount,
+    Value,
+)
+
+
+class GpuCountSizing(Value):
+    """Use this many GPUs; the finish date is the answer."""
+
+    kind: Literal["gpu_count"]
+    """Kind of sizing."""
+    gpu_count: Count
+    """GPUs of the run."""
+
+
+class FinishBySizing(Value):
+    """Finish by this day; the GPU count is the answer."""
+
+    kind: Literal["finish_by"]
+    """Kind of sizing."""
+    finish_date: IsoDate
+    """Last day on which the run may still be running."""
+
+
+Sizing = TypeAliasType(
+    "Sizing", Annotated[GpuCountSizing | FinishBySizing, Field(discriminator="kind")]
+)
+"""What is given for a run, and so what is solved for."""
+
+
+class EstimatedSpeed(Value):
+    """Let the planner estimate the speed."""
+
+    kind: Literal["estimated"] = "estimated"
+    """Kind of speed."""
+    software_stack: SoftwareStack | None = None
+    """Training stack; null takes the vendor-tuned one for layouts that split layers, stages or
+    experts, and sharded PyTorch for others."""
+    software_year: Annotated[float, Field(ge=2018, le=2100)] | None = None
+    """Year of the software, such as 2025.5; null takes the newest that was measured. Decides the
+    speed of mixtures, which software moves faster than hardware."""
+
+
+class MfuSpeed(Value):
+    """Model FLOPs (6PT, recompute ignored) over the dense peak of the compute precision."""
+
+    kind: Literal["mfu"]
+    """Kind of speed."""
+    mfu_fraction: PositiveFraction
+    """Model FLOPs utilisation; holds everything that slows a step."""
+
+
+class HfuSpeed(Value):
+    """Executed FLOPs (8PT under full recompute) over the dense peak of the compute precision."""
+
+    kind: Literal["hfu"]
+    """Kind of speed."""
+    hfu_fraction: PositiveFraction
+    """Hardware FLOPs utilisation; holds everything that slows a step."""
+
+
+class MeasuredTrainingSpeed(Value):
+    """Tokens per second and GPU as measured; holds everything that slows a step."""
+
+    kind: Literal["measured"]
+    """Kind of speed."""
+    tokens_per_s_per_gpu: Positive
+    """Measured tokens per second and GPU."""
+
+
+TrainingSpeed = TypeAliasType(
+    "TrainingSpeed",
+    Annotated[
+        EstimatedSpeed | MfuSpeed | HfuSpeed | MeasuredTrainingSpeed, Field(discriminator="kind")
+    ],
+)
+"""How the speed of a run is known."""
+
+
+class Adapter(Value):
+    """Train a low-rank adapter instead of all weights."""
+
+    kind: Literal["lora", "qlora"]
+    """qlora keeps the frozen base in 4 bits."""
+    rank: Annotated[Size, Field(le=4096)] = 16
+    """Rank of the adapter."""
+
+
+class Reliability(Value):
+    """How often a run fails and what a failure costs; null takes the catalog's assumption."""
+
+    failures_per_1000_node_days: NonNegative | None = None
+    """Unexpected stops per 1,000 node-days."""
+    checkpoint_interval_s: Positive | None = None
+    """Seconds between checkpoints."""
+    checkpoint_save_s: NonNegative | None = None
+    """Seconds for which saving stops the run."""
+    restart_s: NonNegative | None = None
+    """Seconds from a failure to the next step."""
+
+
+class TrainingRun(Value):
+    """One training run: a lock-step job on one kind of GPU."""
+
+    name: Text
+    """Unique over all workloads: the key in comparisons and CSV."""
+    architecture: ArchitectureRef | None = None
+    """What is trained; may be absent only when the speed is measured."""
+    gpu: GpuRef
+    """What it runs on."""
+    training_tokens: TokenCount
+    """Tokens to train on."""
+    sequence_length_tokens: Annotated[Count, Field(le=100_000_000)] = 8192
+    """Tokens of one sequence."""
+    global_batch_tokens: TokenCount = 4_194_304
+    """Tokens of one optimizer step."""
+    state_recipe: StateRecipeName = "mixed_bf16_adam_bf16_gradients"
+    """Weights, gradients and optimizer state: 16 bytes a parameter by default."""
+    adapter: Adapter | None = None
+    """Low-rank adapter; null trains all weights."""
+    loss: LossKind | None = None
+    """How many copies of the logits the loss makes; null takes what the stack usually has."""
+    compute_precision: ComputePrecision = "bf16"
+    """Precision of the matrix unit, whose dense peak utilisation is measured against."""
+    layout: LayoutChoice = AutoLayout()
+    """How the model is spread over GPUs."""
+    sizing: Sizing
+    """What is given, and so what is solved for."""
+    speed: TrainingSpeed = EstimatedSpeed()
+    """How the speed is known."""
+    start_date: IsoDate | None = None
+    """First day; the first day of the horizon when null."""
+    reliability: Reliability = Reliability()
+    """Failures and checkpoints."""
+    run_multiplier: Annotated[Positive, Field(le=1000)] = 1.0
+    """Multiplies the hours: ablations and failed runs."""
+    elastic: Flag = False
+    """True when a preemption takes only the GPUs it needs instead of restarting the whole run."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.architecture is None and self.speed.kind != "measured":
+            raise ValueError("architecture may be absent only when speed.kind is measured")
+        if self.global_batch_tokens < self.sequence_length_tokens:
+            raise ValueError("global_batch_tokens is below sequence_length_tokens")
+        return self
