@@ -9,6 +9,8 @@ from service.catalog.resolve import snapshot_from_folder
 from service.core.planners.training import plan_training_run
 from service.core.planners.workloads import RunNeed
 from service.core.recorder import Recorder
+from service.core.run.case import resolve
+from service.core.run.layouts import LayoutAxes
 from service.core.scenarios.scenario import Horizon
 from service.core.scenarios.training_run import TrainingRun
 
@@ -51,6 +53,35 @@ def run(**fields):
         "sizing": {"kind": "gpu_count", "gpu_count": 512},
     }
     return TrainingRun.model_validate(base | fields)
+
+
+def case_of(*, catalog=None, gpu_multiple=8, **fields):
+    """A run resolved against the catalog."""
+    facts = catalog or snapshot()
+    return resolve(
+        run(**fields),
+        snapshot=facts,
+        recorder=Recorder(facts),
+        gpu_multiple=gpu_multiple,
+        pointer=POINTER,
+    )
+
+
+def axes(**degrees):
+    """Eight whole copies of one micro-batch at a time, or another layout."""
+    base = {
+        "tensor": 1,
+        "pipeline": 1,
+        "virtual": 1,
+        "context": 1,
+        "expert": 1,
+        "data": 8,
+        "sharding": 0,
+        "micro_batch_sequences": 1,
+        "micro_batch_count": 8,
+        "recompute": 0,
+    }
+    return LayoutAxes(**base | degrees)
 
 
 def on(gpu_count):

@@ -67,9 +67,18 @@ class LayoutAxes:
         return np.equal(self.recompute, FULL)
 
     @property
+    def is_split(self) -> Any:
+        """True where layers, stages or experts are split: memory is then as the vendor's stack."""
+        return np.greater(self.tensor * self.pipeline * self.expert, 1)
+
+    @property
     def is_vendor_tuned(self) -> Any:
-        """True where the layout needs a stack that splits layers, stages or experts."""
-        return (self.tensor * self.pipeline * self.expert) > 1
+        """True where a step runs as fast as on the vendor's stack.
+
+        Whole copies that leave weights and gradients whole need no sharded stack, so splitting a
+        model buys no better kernels than they have.
+        """
+        return self.is_split | np.less(self.zero_stage, 2)
 
     def shard_count(self, node_gpu_count: int) -> Any:
         """GPUs that share a sharded part: all copies, or those of one node. [count]"""

@@ -139,7 +139,7 @@ class Mechanism:
     weight_gradient_fraction: float = 1.0
     software_year: float | None = None
     named_stack: SoftwareStack | None = None
-    """None: the vendor's for layouts that split layers, stages or experts, else sharded PyTorch."""
+    """None: the usual one of the layout."""
 
     @property
     def stacks(self) -> tuple[SoftwareStack, ...]:

@@ -104,7 +104,7 @@ class MemoryModel:
     state: StateBytes
     gpu: Gpu
     named_stack: SoftwareStack | None = None
-    """None: the vendor's for layouts that split layers, stages or experts, else sharded PyTorch."""
+    """None: the usual one of the layout."""
     loss: LossKind | None = None
     """None: what the stack usually has."""
 
@@ -348,7 +348,7 @@ def per_stack(
     evaluate: Callable[[LayoutAxes, StackTraits], MemoryTerms],
 ) -> MemoryTerms:
     """Evaluate each layout on the named stack, or on the one that its degrees need."""
-    vendor = axes.is_vendor_tuned
+    vendor = axes.is_split
     if named is not None or np.ndim(vendor) == 0:
         return evaluate(axes, STACKS[named or stack_of(bool(vendor))])
     names = [field.name for field in fields(MemoryTerms)]

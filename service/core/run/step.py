@@ -335,16 +335,9 @@ class StepModel:
     def _exchange_s(self, axes: LayoutAxes, local: tuple[Any, Any], busy_s: Any) -> Any:
         """Gradients and updated weights once a step, beside the last micro-batches. [s]"""
         c = self.constants
-        across = np.where(
-            np.equal(axes.sharding, HYBRID),
-            1.0 / np.maximum(1, axes.shard_count(self.machine.node_gpu_count)),
-            1.0,
-        )
-        is_whole = (axes.zero_stage <= 1) | (
-            np.equal(axes.sharding, HYBRID) & (axes.data_group > self.machine.node_gpu_count)
-        )
-        sent = np.where(is_whole, 2.0 * WEIGHT_BYTES * across, 0.0) * self.weight_gradient_fraction
-        alone = self._exchanged(axes, local, sent)
+        sent = np.where(axes.zero_stage <= 1, 2.0 * WEIGHT_BYTES, 0.0)
+        alone = self._exchanged(axes, local, sent) + self._copies_s(axes, local)
+        alone = alone * self.weight_gradient_fraction
         beside = 2.0 * busy_s
         hidden = (
             communication.joined_s(
@@ -352,7 +345,25 @@ class StepModel:
             )
             - beside
         )
-        return np.where(self.traits.hides_collectives, hidden, alone)
+        # Sharded stacks reduce between copies layer by layer, beside the backward pass.
+        is_hidden = self.traits.hides_collectives | np.equal(axes.sharding, HYBRID)
+        return np.where(is_hidden, hidden, alone)
+
+    def _copies_s(self, axes: LayoutAxes, local: tuple[Any, Any]) -> Any:
+        """Time in which the copies under hybrid sharding reduce the gradients they both hold. [s]
+
+        Each GPU reduces its own shard with its peers of other nodes, over its own adapter.
+        """
+        c, machine = self.constants, self.machine
+        shards = axes.shard_count(machine.node_gpu_count)
+        copies = np.where(np.equal(axes.sharding, HYBRID), axes.data_group / shards, 1.0)
+        held = local[0] / shards + local[1] / np.maximum(1.0, shards / axes.expert)
+        sent = 2.0 * WEIGHT_BYTES * held * communication.ring_share(rank_count=copies)
+        is_local = axes.tensor * axes.data_group <= machine.scale_up_gpu_count
+        up = c.gather_scale_up_fraction * machine.scale_up_bytes_per_s
+        return sent / np.where(
+            is_local, up, c.gather_scale_out_fraction * machine.scale_out_bytes_per_s
+        )
 
     def _optimizer_s(self, axes: LayoutAxes, local: tuple[Any, Any]) -> Any:
         """Reading and writing the optimizer's state once a step. [s]"""

@@ -54,8 +54,8 @@ class EstimatedSpeed(Value):
     kind: Literal["estimated"] = "estimated"
     """Kind of speed."""
     software_stack: SoftwareStack | None = None
-    """Training stack; null takes the vendor-tuned one for layouts that split layers, stages or
-    experts, and sharded PyTorch for others."""
+    """Training stack; null takes sharded PyTorch for whole copies under zero_2, zero_3 or hybrid
+    sharding, and the speed of the vendor-tuned one for all other layouts."""
     software_year: Annotated[float, Field(ge=2018, le=2100)] | None = None
     """Year of the software, such as 2025.5; null takes the newest that was measured. Decides the
     speed of mixtures, which software moves faster than hardware."""

@@ -117,7 +117,7 @@ def estimate_training_memory(
 def _shown(case: RunCase, layouts: LayoutModels, axes: LayoutAxes) -> dict[str, Any]:
     """What an answer shows of one layout."""
     recorder, model = case.recorder, layouts.memory
-    stack = model.named_stack or stack_of(bool(axes.is_vendor_tuned))
+    stack = model.named_stack or stack_of(bool(axes.is_split))
     memory = model.answer(axes, recorder)
     band = recorder.assume("training_memory_residual_factor", _kind(case, axes))
     ends = {True: 0, False: int(axes.pipeline) - 1}

@@ -5,10 +5,8 @@ from itertools import pairwise
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from service.core.recorder import Recorder
-from service.core.run.case import resolve
 from service.core.run.layouts import SHARDINGS, LayoutAxes
-from tests.core.training_runs import MFU_40, POINTER, answer, on, run, snapshot
+from tests.core.training_runs import MFU_40, answer, case_of, on, snapshot
 
 ARCHITECTURES = (
     "llama-3.2-1b",
@@ -51,13 +49,7 @@ def layouts(draw):
 
 
 def memory_of(axes, architecture, **fields):
-    case = resolve(
-        run(architecture=architecture, **fields),
-        snapshot=snapshot(),
-        recorder=Recorder(snapshot()),
-        gpu_multiple=8,
-        pointer=POINTER,
-    )
+    case = case_of(architecture=architecture, **fields)
     return float(case.layouts.memory.terms(axes, case.recorder.off()).total)
 
 

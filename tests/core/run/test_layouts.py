@@ -5,32 +5,19 @@ import re
 import numpy as np
 import pytest
 
-from service.core.recorder import Recorder
-from service.core.run.case import resolve
 from service.core.run.choice import choose
 from service.core.run.layouts import SHARDINGS, described
 from tests.core.training_runs import (
     MFU_40,
-    POINTER,
+    case_of,
     given,
     need,
     on,
     refusal,
-    run,
     snapshot,
 )
 
 MIXTRAL = {"architecture": "mixtral-8x7b", "gpu": "h100-sxm5-80gb"}
-
-
-def case_of(**fields):
-    return resolve(
-        run(**fields),
-        snapshot=snapshot(),
-        recorder=Recorder(snapshot()),
-        gpu_multiple=8,
-        pointer=POINTER,
-    )
 
 
 @pytest.mark.parametrize(
@@ -216,3 +203,12 @@ def test_candidates_are_told_apart_and_described():
     names = {described(axes.take(index).layout()) for index in range(len(axes.tensor))}
     assert len(names) == len(axes.tensor) > 100
     assert set(np.unique(axes.sharding)) <= set(range(len(SHARDINGS)))
+
+
+@pytest.mark.parametrize("architecture", ["gpt-2-124m", "qwen3-0.6b", "llama-3.2-1b"])
+@pytest.mark.parametrize("count", [8, 64])
+def test_a_tiny_model_is_copied_and_not_split(architecture, count):
+    # 16 bytes for 1.24e9 weights are 18 GiB: a copy fits with room, and no split computes less.
+    found = need(architecture=architecture, sizing=on(count), sequence_length_tokens=4096).layout
+    assert (found.gpus_per_copy, found.data_parallel) == (1, count)
+    assert found.sharding in {"none", "zero_1"}

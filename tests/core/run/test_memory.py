@@ -3,50 +3,22 @@
 import numpy as np
 import pytest
 
-from service.core.recorder import Recorder
-from service.core.run.case import resolve
-from service.core.run.layouts import RECOMPUTES, SHARDINGS, LayoutAxes
+from service.core.run.layouts import RECOMPUTES, SHARDINGS
 from tests.core.training_runs import (
     MFU_40,
-    POINTER,
     answer,
+    axes,
+    case_of,
     given,
     need,
     on,
     quantities,
     refusal,
-    run,
     snapshot,
     with_gpu,
 )
 
 GIB = 2**30
-
-
-def case_of(**fields):
-    return resolve(
-        run(**fields),
-        snapshot=snapshot(),
-        recorder=Recorder(snapshot()),
-        gpu_multiple=8,
-        pointer=POINTER,
-    )
-
-
-def axes(**degrees):
-    base = {
-        "tensor": 1,
-        "pipeline": 1,
-        "virtual": 1,
-        "context": 1,
-        "expert": 1,
-        "data": 8,
-        "sharding": 0,
-        "micro_batch_sequences": 1,
-        "micro_batch_count": 8,
-        "recompute": 0,
-    }
-    return LayoutAxes(**base | degrees)
 
 
 def terms(layout, **fields):

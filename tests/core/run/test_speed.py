@@ -3,39 +3,18 @@
 import pytest
 
 from service.core.recorder import Recorder
-from service.core.run.case import resolve
-from service.core.run.layouts import RECOMPUTES, SHARDINGS, LayoutAxes
+from service.core.run.layouts import RECOMPUTES, SHARDINGS
 from service.core.run.network import scale_out_bytes_per_s
-from tests.core.training_runs import POINTER, assumed, on, quantities, run, snapshot
+from tests.core.training_runs import assumed, case_of, on, quantities, snapshot
+from tests.core.training_runs import axes as layout_axes
 
-ZERO_3 = SHARDINGS.index("zero_3")
+ZERO_2, ZERO_3 = SHARDINGS.index("zero_2"), SHARDINGS.index("zero_3")
 NONE, FULL = 0, RECOMPUTES.index("full")
 
 
-def case_of(**fields):
-    return resolve(
-        run(**fields),
-        snapshot=snapshot(),
-        recorder=Recorder(snapshot()),
-        gpu_multiple=8,
-        pointer=POINTER,
-    )
-
-
 def axes(**degrees):
-    base = {
-        "tensor": 8,
-        "pipeline": 1,
-        "virtual": 1,
-        "context": 1,
-        "expert": 1,
-        "data": 1,
-        "sharding": 0,
-        "micro_batch_sequences": 1,
-        "micro_batch_count": 8,
-        "recompute": NONE,
-    }
-    return LayoutAxes(**base | degrees)
+    """One copy over eight GPUs, or another layout."""
+    return layout_axes(**{"tensor": 8, "data": 1} | degrees)
 
 
 def share(layout, **fields):
@@ -52,9 +31,16 @@ TABLE = "bf16_peak_fraction.h100-sxm5-80gb.bf16"
 
 def test_layouts_that_split_layers_take_the_vendors_share_and_others_pytorchs():
     assert share(axes()) == assumed(f"{TABLE}.vendor_tuned").value
-    alone = axes(tensor=1, data=8)
+    alone = axes(tensor=1, data=8, sharding=ZERO_2)
     assert share(alone) == assumed(f"{TABLE}.pytorch_fsdp").value
     assert share(axes(tensor=1, pipeline=4)) == assumed(f"{TABLE}.vendor_tuned").value
+
+
+def test_whole_copies_that_shard_neither_weights_nor_gradients_need_no_sharded_stack():
+    # Splitting a model that fits must not be what buys the vendor's kernels.
+    for sharding in ("none", "zero_1"):
+        alone = axes(tensor=1, data=8, sharding=SHARDINGS.index(sharding))
+        assert share(alone) == share(axes())
 
 
 def test_a_named_stack_decides_whatever_the_layout():
@@ -110,7 +96,7 @@ def test_context_parallelism_costs_more_on_long_sequences_and_plain_stacks(token
     fields = {"sequence_length_tokens": tokens, "global_batch_tokens": tokens * 8}
     for layout, stack in (
         (axes(context=2), "vendor_tuned"),
-        (axes(tensor=1, context=2), "pytorch_fsdp"),
+        (axes(tensor=1, context=2, sharding=ZERO_2), "pytorch_fsdp"),
     ):
         factor = share(layout, **fields) / assumed(f"{TABLE}.{stack}").value
         assert factor == pytest.approx(assumed(f"{name}.{stack}").value)
@@ -119,7 +105,7 @@ def test_context_parallelism_costs_more_on_long_sequences_and_plain_stacks(token
 def test_full_recompute_costs_what_its_stack_loses():
     for layout, stack in (
         (axes(recompute=FULL), "vendor_tuned"),
-        (axes(tensor=1, data=8, recompute=FULL), "pytorch_fsdp"),
+        (axes(tensor=1, data=8, sharding=ZERO_2, recompute=FULL), "pytorch_fsdp"),
     ):
         factor = share(layout) / assumed(f"{TABLE}.{stack}").value
         assert factor == pytest.approx(assumed(f"full_recompute_speed_fraction.{stack}").value)
