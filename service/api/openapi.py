@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-import yaml
 from litestar import Litestar, Response
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.config import OpenAPIConfig
@@ -25,6 +24,7 @@ from service import __version__
 from service.api.access import SCHEME, SCOPES, SECURITY_SCHEMES
 from service.api.problems import PROBLEM_MEDIA_TYPE, ProblemKind
 from service.api.routes import ROUTE_HANDLERS
+from service.exports.yaml_text import yaml_text
 
 Spec = dict[str, Any]
 EXAMPLES = Path(__file__).resolve().parents[2] / "openapi" / "examples"
@@ -340,14 +340,9 @@ def query_parameters(spec: Spec) -> dict[str, dict[str, Any]]:
     }
 
 
-class _Dumper(yaml.SafeDumper):
-    def ignore_aliases(self, data: object) -> bool:
-        return True
-
-
 def to_yaml(spec: Spec) -> str:
     """Write a description as YAML, the same text every time."""
-    return yaml.dump(spec, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+    return yaml_text(spec)
 
 
 def write_spec(path: Path) -> None:

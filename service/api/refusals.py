@@ -9,6 +9,7 @@ from litestar import Request, Response
 from service.api.problems import FieldProblem, ProblemError, ProblemKind, respond
 from service.catalog.release import UnknownRelease
 from service.core.errors import CoreError, UnknownKey
+from service.exports.kubernetes import NotWritable
 from service.plans.errors import (
     CannotCompare,
     IdempotencyKeyReused,
@@ -61,7 +62,13 @@ def answer_plan_error(request: Request[Any, Any, Any], error: PlanError) -> Resp
     return respond(request, ProblemError(kind, detail, errors=fields, headers=headers))
 
 
+def answer_not_writable(request: Request[Any, Any, Any], error: NotWritable) -> Response[bytes]:
+    """Answer what a stored plan cannot be written as."""
+    return respond(request, ProblemError(ProblemKind.CONFLICT, _sentence(str(error))))
+
+
 REFUSAL_HANDLERS: dict[int | type[Exception], Any] = {
     CoreError: answer_core_error,
     PlanError: answer_plan_error,
+    NotWritable: answer_not_writable,
 }

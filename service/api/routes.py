@@ -10,7 +10,15 @@ from service.api.access import needs
 from service.api.dependencies import DEPENDENCIES
 from service.api.docs_page import get_docs_page, get_docs_part, get_openapi
 from service.api.metrics import get_metrics
-from service.api.v1 import catalog, comparisons, plan_files, plan_making, plan_tables, plans
+from service.api.v1 import (
+    catalog,
+    comparisons,
+    plan_deployment,
+    plan_files,
+    plan_making,
+    plan_tables,
+    plans,
+)
 from service.api.v1.estimates_money import estimate_crossover, estimate_ownership
 from service.api.v1.estimates_serving import (
     estimate_roofline,
@@ -48,6 +56,7 @@ STORED = Router(
         plan_files.export_plan_months_csv,
         plan_files.export_plan_focus_csv,
         plan_files.export_plan_workbook,
+        plan_deployment.export_plan_kubernetes,
         estimate_ownership,
         estimate_crossover,
         estimate_training_memory,

@@ -49,7 +49,7 @@ def request_of(operation_id):
 
 def suffix_of(operation_id):
     [media_type] = success_of(operation_id)["content"]
-    return {"application/json": "json", "text/csv": "csv"}[media_type]
+    return {"application/json": "json", "application/yaml": "yaml", "text/csv": "csv"}[media_type]
 
 
 def response_path(operation_id):
@@ -112,6 +112,8 @@ def table_of(text):
 def as_written(operation_id, text):
     if suffix_of(operation_id) == "json":
         return json.dumps(settled(json.loads(text)), indent=2, ensure_ascii=False) + "\n"
+    if suffix_of(operation_id) == "yaml":
+        return text
     columns, rows = table_of(text)
     shown = io.StringIO(newline="")
     writer = csv.DictWriter(shown, columns, lineterminator="\r\n")

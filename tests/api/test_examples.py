@@ -3,6 +3,7 @@ import json
 import httpx
 import jsonschema_rs
 import pytest
+import yaml
 
 from tests.api.examples import (
     EXAMPLES,
@@ -69,6 +70,9 @@ def test_an_example_response_fits_its_description(operation_id):
     if suffix_of(operation_id) == "json":
         schema = success_of(operation_id)["content"]["application/json"]["schema"]
         validator(schema).validate(json.loads(text))
+    elif suffix_of(operation_id) == "yaml":
+        schema = success_of(operation_id)["content"]["application/yaml"]["schema"]
+        validator(schema).validate(yaml.safe_load(text))
     else:
         assert table_of(text)[1]
 
@@ -78,5 +82,7 @@ def test_the_service_answers_an_example_as_it_is_written(operation_id, answers):
     written = response_path(operation_id).read_bytes().decode("utf-8")
     if suffix_of(operation_id) == "json":
         assert settled(json.loads(answers[operation_id])) == about(json.loads(written))
+    elif suffix_of(operation_id) == "yaml":
+        assert answers[operation_id] == written
     else:
         assert table_of(answers[operation_id]) == table_of(written)

@@ -1,0 +1,45 @@
+"""A plan as what runs it: objects for a cluster, and lines that start its workloads."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from litestar import Response, get
+from litestar.params import FromPath
+
+from service.api.dependencies import SessionOpener
+from service.api.downloads import DISPOSITION_HEADER
+from service.api.problems import problem_responses
+from service.catalog.snapshots import load_snapshot
+from service.exports import kubernetes
+from service.exports.filename import content_disposition
+from service.plans import read
+from service.plans.beside import run_beside_the_loop
+
+
+@get(
+    "/v1/plans/{plan_id:uuid}/kubernetes.yaml",
+    operation_id="export_plan_kubernetes",
+    tags=["plans"],
+    media_type=kubernetes.MEDIA_TYPE,
+    responses=problem_responses(404, 409),
+    response_headers=[DISPOSITION_HEADER],
+)
+async def export_plan_kubernetes(
+    plan_id: FromPath[UUID], open_session: SessionOpener
+) -> Response[Any]:
+    """Export a plan's pools as Kubernetes objects.
+
+    They are priorities, and Kueue's flavors, queues and quotas: the GPUs of the pools. What shares a pool shares a cohort: serving lends what is idle and takes it back. An infeasible
+    plan has no pools to write: 409.
+    """
+    async with open_session() as session:
+        plan = await read.read_plan(session, plan_id)
+        version = plan.catalog_release.version
+        snapshot = await load_snapshot(session, version, plan.as_of_date)
+    content = await run_beside_the_loop(kubernetes.kubernetes_yaml, plan, snapshot)
+    disposition = content_disposition(plan.name, "kubernetes", suffix="yaml")
+    return Response(
+        content, media_type=kubernetes.MEDIA_TYPE, headers={"Content-Disposition": disposition}
+    )
