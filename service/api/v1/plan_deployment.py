@@ -31,8 +31,9 @@ async def export_plan_kubernetes(
 ) -> Response[Any]:
     """Export a plan's pools as Kubernetes objects.
 
-    They are priorities, and Kueue's flavors, queues and quotas: the GPUs of the pools. What shares a pool shares a cohort: serving lends what is idle and takes it back. An infeasible
-    plan has no pools to write: 409.
+    They are priorities, and Kueue's flavors, queues and quotas: the GPUs of the pools. What shares
+    a pool shares a cohort: serving lends what is idle and takes it back. An infeasible plan has no
+    pools to write: 409.
     """
     async with open_session() as session:
         plan = await read.read_plan(session, plan_id)
