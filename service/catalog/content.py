@@ -12,12 +12,20 @@ from pydantic import TypeAdapter
 from service.core.architecture.model import ModelArchitecture
 from service.core.assumptions import Assumption
 from service.core.hardware import Gpu, Node, NumberFormat, Site
-from service.core.prices import CatalogPrice, PurchasePrice, RentalPrice
+from service.core.prices import CatalogPrice, PurchasePrice, RentalPrice, TokenPrice
 from service.core.snapshot import Alias, CatalogSnapshot, ReleaseRef, plain_name
 from service.core.value import Value
 
 Kind = Literal[
-    "gpus", "nodes", "formats", "architectures", "sites", "assumptions", "prices", "aliases"
+    "gpus",
+    "nodes",
+    "formats",
+    "architectures",
+    "sites",
+    "assumptions",
+    "prices",
+    "token_prices",
+    "aliases",
 ]
 """Kinds of entries, named as the collections of the API are."""
 
@@ -29,6 +37,7 @@ _ADAPTERS: dict[Kind, TypeAdapter[Any]] = {
     "sites": TypeAdapter(Site),
     "assumptions": TypeAdapter(Assumption),
     "prices": TypeAdapter(CatalogPrice),
+    "token_prices": TypeAdapter(TokenPrice),
     "aliases": TypeAdapter(Alias),
 }
 KINDS: tuple[Kind, ...] = tuple(_ADAPTERS)
@@ -45,6 +54,7 @@ class CatalogContent:
     sites: tuple[Site, ...]
     assumptions: tuple[Assumption, ...]
     prices: tuple[RentalPrice | PurchasePrice, ...]
+    token_prices: tuple[TokenPrice, ...]
     aliases: tuple[Alias, ...]
 
     def entries(self) -> Iterator[tuple[Kind, Value]]:

@@ -33,6 +33,9 @@ from service.catalog.price_entries import (
     RentalFile,
     RentalList,
     RentalRow,
+    TokenFile,
+    TokenList,
+    TokenRow,
 )
 
 EntryT = TypeVar("EntryT", bound=Sourced)
@@ -47,6 +50,7 @@ FILE_KINDS: dict[str, type[Sourced]] = {
     "assumptions/*.yaml": AssumptionFile,
     "prices/rental/*.yaml": RentalFile,
     "prices/purchase.yaml": PurchaseFile,
+    "prices/tokens/*.yaml": TokenFile,
     "aliases/*.yaml": AliasFile,
 }
 """Which schema holds for which files of the folder."""
@@ -99,6 +103,7 @@ class CatalogFolder:
     assumptions: tuple[Located[AssumptionEntry], ...]
     rental_rows: tuple[Located[RentalRow], ...]
     purchases: tuple[Located[PurchaseEntry], ...]
+    token_rows: tuple[Located[TokenRow], ...]
     aliases: tuple[Located[AliasEntry], ...]
 
     def everything(self) -> Iterator[Located[Any]]:
@@ -151,8 +156,8 @@ class _Reader:
             for index, entry in enumerate(getattr(file, name))
         )
 
-    def rental_rows(self) -> Iterable[Located[RentalRow]]:
-        for document, file in self.files[RentalFile]:
+    def price_rows(self, schema: type[RentalFile | TokenFile]) -> Iterable[Located[Any]]:
+        for document, file in self.files[schema]:
             for number, price_list in enumerate(file.price_lists):
                 for index, row in enumerate(price_list.prices):
                     place: Place = ("price_lists", number, "prices", index)
@@ -162,6 +167,11 @@ class _Reader:
 def rental_context(row: Located[RentalRow]) -> tuple[RentalList, RentalFile]:
     """The price list and the file that a row stands in."""
     return cast("tuple[RentalList, RentalFile]", row.parents)
+
+
+def token_context(row: Located[TokenRow]) -> tuple[TokenList, TokenFile]:
+    """The price list and the file that a row of token prices stands in."""
+    return cast("tuple[TokenList, TokenFile]", row.parents)
 
 
 def read_folder(folder: Path) -> CatalogFolder:
@@ -179,8 +189,9 @@ def read_folder(folder: Path) -> CatalogFolder:
         architectures=reader.entries(ArchitectureFile, "architectures"),
         sites=reader.entries(SiteFile, "sites"),
         assumptions=reader.entries(AssumptionFile, "assumptions"),
-        rental_rows=tuple(reader.rental_rows()),
+        rental_rows=tuple(reader.price_rows(RentalFile)),
         purchases=reader.entries(PurchaseFile, "purchases"),
+        token_rows=tuple(reader.price_rows(TokenFile)),
         aliases=reader.entries(AliasFile, "aliases"),
     )
     findings = [*reader.findings, *_without_origin(content)]

@@ -8,11 +8,16 @@ from decimal import Decimal
 from statistics import median
 from typing import Any, TypeVar
 
-from service.catalog.files import CatalogFolder, Located, rental_context
+from service.catalog.files import CatalogFolder, Located, rental_context, token_context
 from service.catalog.findings import Finding
-from service.catalog.price_entries import PurchaseEntry, RentalRow
-from service.catalog.resolve import purchase_price, rental_prices
-from service.core.prices import PurchasePrice, RentalPrice
+from service.catalog.price_entries import PurchaseEntry, RentalRow, TokenRow
+from service.catalog.resolve import (
+    ArchitectureNames,
+    purchase_price,
+    rental_prices,
+    token_price,
+)
+from service.core.prices import PurchasePrice, RentalPrice, TokenPrice
 
 PriceCheck = Callable[[CatalogFolder], Iterator[Finding]]
 
@@ -24,6 +29,8 @@ FAR_ABOVE = Decimal(5)
 """Ratio to the median of a GPU's prices from which a price is that of several GPUs."""
 MANY_PRICES = 4
 """Prices from which a median says something."""
+TOKEN_SPREAD = Decimal(10)
+"""Ratio to the median of a model's prices that speed and margin of a seller do not explain."""
 
 
 @dataclass(frozen=True)
@@ -214,6 +221,72 @@ def prices_per_gpu_are_not_those_of_instances(folder: CatalogFolder) -> Iterator
                 )
 
 
+TokenPair = tuple[Located[TokenRow], TokenPrice]
+
+
+def token_pairs(folder: CatalogFolder) -> list[TokenPair]:
+    """Every price of hosted tokens with its row."""
+    names = ArchitectureNames(folder)
+    return [(row, token_price(row, names)) for row in folder.token_rows]
+
+
+def token_dates_do_not_overlap(folder: CatalogFolder) -> Iterator[Finding]:
+    """On each day a provider has at most one price for what it lists under one name."""
+
+    def key(pair: TokenPair) -> tuple[str, str]:
+        # As in the key of the entry: names that differ in odd signs alone are one.
+        return (pair[1].provider, pair[1].key.rpartition(".")[0])
+
+    for group in grouped(token_pairs(folder), key):
+        for index, (row, price) in enumerate(group):
+            for other_row, other in group[:index]:
+                if overlap(price, other):
+                    place = other_row.finding("", "listed_as")
+                    message = f"holds on days on which {place.file}:{place.line} holds too"
+                    yield row.finding(message, "listed_as")
+
+
+def token_dates_run_forward(folder: CatalogFolder) -> Iterator[Finding]:
+    """A list of token prices ends on or after the day on which it begins."""
+    for row in folder.token_rows:
+        price_list = token_context(row)[0]
+        if price_list.valid_to is not None and price_list.valid_to < price_list.valid_from:
+            yield row.document.finding((*row.place[:2], "valid_to"), "ends before it begins")
+
+
+def cached_tokens_cost_no_more(folder: CatalogFolder) -> Iterator[Finding]:
+    """Reading from a cache costs at most as much as reading anew."""
+    for row in folder.token_rows:
+        cached = row.entry.cached_input
+        if cached is not None and cached > row.entry.input:
+            message = f"cached input {cached} is above input {row.entry.input}"
+            yield row.finding(message, "cached_input")
+
+
+def written_tokens_cost_no_less(folder: CatalogFolder) -> Iterator[Finding]:
+    """No seller asks less for a token that is written than for one that is read."""
+    for row in folder.token_rows:
+        if row.entry.output < row.entry.input:
+            message = f"output {row.entry.output} is below input {row.entry.input}: swapped?"
+            yield row.finding(message, "output")
+
+
+def token_prices_are_per_million(folder: CatalogFolder) -> Iterator[Finding]:
+    """No price is many times the median of its model, or a small part of it."""
+    pairs = [pair for pair in token_pairs(folder) if pair[1].quality in TRUSTED]
+    for group in grouped(pairs, lambda pair: pair[1].model_name):
+        middle = median(price.output_price_per_million_tokens for _, price in group)
+        for row, price in group if len(group) >= MANY_PRICES else ():
+            ratio = price.output_price_per_million_tokens / middle
+            if not 1 / TOKEN_SPREAD <= ratio <= TOKEN_SPREAD:
+                yield row.finding(
+                    f"output {price.output_price_per_million_tokens} is {ratio:.4g} times the "
+                    f"median of {price.model_name}, {middle}: a price of another number of "
+                    "tokens? If it is right, mark the row as suspect",
+                    "output",
+                )
+
+
 PRICE_CHECKS: tuple[PriceCheck, ...] = (
     prices_name_known_gpus,
     price_keys_are_unique,
@@ -224,4 +297,9 @@ PRICE_CHECKS: tuple[PriceCheck, ...] = (
     spot_is_below_on_demand,
     more_gpus_cost_more,
     prices_per_gpu_are_not_those_of_instances,
+    token_dates_do_not_overlap,
+    token_dates_run_forward,
+    cached_tokens_cost_no_more,
+    written_tokens_cost_no_less,
+    token_prices_are_per_million,
 )

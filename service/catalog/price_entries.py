@@ -1,7 +1,8 @@
 """Strict schema of the catalog's price files.
 
 A price list is what one source says on one day: its rows share unit, date and quality. Whether
-prices are per instance or per GPU stands in the list's unit, so that it cannot be mixed up by row.
+prices are per instance or per GPU, and for how many tokens, stands in the list's unit, so that it
+cannot be mixed up by row.
 """
 
 from decimal import Decimal
@@ -26,6 +27,7 @@ def _list_price(value: Any) -> Any:
 
 ListPrice = Annotated[Decimal, BeforeValidator(_list_price), Field(gt=0, le=100_000_000)]
 RentalUnit = Annotated[str, Field(pattern=r"^[A-Z]{3}/(instance_hour|gpu_hour)$")]
+TokenUnit = Annotated[str, Field(pattern=r"^[A-Z]{3}/million_tokens$")]
 PurchaseUnit = Annotated[str, Field(pattern=r"^[A-Z]{3}/gpu$")]
 
 
@@ -96,6 +98,57 @@ class RentalFile(Sourced):
     instances: dict[Text, InstanceType]
     """Instance types by the provider's own names."""
     price_lists: list[RentalList]
+    """Lists, the newest first."""
+
+
+class TokenRow(SourcedEntry):
+    """What a seller asks for the tokens of one model that it hosts."""
+
+    model_name: Text
+    """Model that is sold: an architecture's key or alias, or a name that stands for none."""
+    listed_as: Text
+    """Name under which the provider lists it."""
+    input: ListPrice
+    """Tokens that are read."""
+    output: ListPrice
+    """Tokens that are written."""
+    cached_input: ListPrice | None = None
+    """Tokens that are read from the provider's cache."""
+    variant: Text | None = None
+    """Tier or number format that the provider tells apart."""
+    context_tokens: Count | None = None
+    """Longest sequence that it takes."""
+    quality: PriceQuality | None = None
+    """How far the row may be trusted, when not as the list."""
+    note: LongText | None = None
+    """What a buyer should know."""
+
+
+class TokenList(Sourced):
+    """Prices of hosted tokens from one source, valid from one day."""
+
+    unit: TokenUnit
+    """Currency, and the number of tokens that the prices are for."""
+    quality: PriceQuality = "listed"
+    """How far the prices may be trusted."""
+    valid_from: IsoDate
+    """First day on which the prices are known to hold."""
+    valid_to: IsoDate | None = None
+    """Last day on which they hold."""
+    date_basis: LongText | None = None
+    """How the days are known, where the source states none."""
+    note: LongText | None = None
+    """What a buyer should know about every row."""
+    prices: Annotated[list[TokenRow], Field(min_length=1)]
+    """Rows."""
+
+
+class TokenFile(Sourced):
+    """A file under `prices/tokens/`, one provider each."""
+
+    provider: Key
+    """Who sells the tokens."""
+    price_lists: list[TokenList]
     """Lists, the newest first."""
 
 

@@ -125,7 +125,8 @@ async def get_entry(
     )
     document = await session.scalar(query)
     if document is None:
-        raise UnknownKey(kind.removesuffix("s"), key, release=version, pointer=pointer)
+        noun = kind.removesuffix("s").replace("_", " ")
+        raise UnknownKey(noun, key, release=version, pointer=pointer)
     return from_document(kind, document)
 
 

@@ -23,14 +23,20 @@ from service.catalog.entries import (
     SiteEntry,
     SourcedEntry,
 )
-from service.catalog.files import CatalogFolder, Located, read_folder, rental_context
+from service.catalog.files import (
+    CatalogFolder,
+    Located,
+    read_folder,
+    rental_context,
+    token_context,
+)
 from service.catalog.findings import Finding, InvalidCatalog
-from service.catalog.price_entries import PurchaseEntry, RentalRow
+from service.catalog.price_entries import PurchaseEntry, RentalRow, TokenRow
 from service.core.architecture.model import ModelArchitecture
 from service.core.assumptions import Assumption
 from service.core.hardware import Gpu, Node, NumberFormat, PeakRates, Site
-from service.core.prices import Commitment, PurchasePrice, RentalPrice
-from service.core.snapshot import Alias, CatalogSnapshot
+from service.core.prices import Commitment, PurchasePrice, RentalPrice, TokenPrice
+from service.core.snapshot import Alias, CatalogSnapshot, by_spelling, key_named, plain_name
 from service.core.value import Provenance, Value
 
 EntryT = TypeVar("EntryT", bound=SourcedEntry)
@@ -202,6 +208,56 @@ def purchase_price(located: Located[PurchaseEntry]) -> PurchasePrice:
     )
 
 
+class ArchitectureNames:
+    """Which architecture a model's name stands for: its key, an alias, or none on purpose."""
+
+    def __init__(self, folder: CatalogFolder) -> None:
+        self._keys = [located.entry.key for located in folder.architectures]
+        self._aliases = by_spelling(a for located in folder.aliases for a in aliases(located))
+
+    def key_of(self, name: str) -> str | None:
+        """The key that a name stands for; None for one that names none on purpose.
+
+        Raises:
+            KeyError: Neither a key nor an alias: perhaps a slip of the pen.
+        """
+        key = key_named("architecture", name, self._keys, self._aliases)
+        if key is None and ("architecture", plain_name(name)) not in self._aliases:
+            raise KeyError(name)
+        return key
+
+
+def token_price(located: Located[TokenRow], names: ArchitectureNames) -> TokenPrice:
+    """A price of hosted tokens as the core takes it."""
+    row = located.entry
+    price_list, file = token_context(located)
+    try:
+        architecture_key = names.key_of(row.model_name)
+    except KeyError:
+        raise InvalidCatalog(
+            [
+                located.finding(
+                    f"{row.model_name!r} is no architecture and no alias of one; a name that "
+                    "stands for none on purpose is an alias without target",
+                    "model_name",
+                )
+            ]
+        ) from None
+    return TokenPrice(
+        key=price_key(file.provider, row.listed_as, price_list.valid_from.isoformat()),
+        provider=file.provider,
+        architecture=architecture_key,
+        **_fields(row, TokenPrice) | {"quality": row.quality or price_list.quality},
+        input_price_per_million_tokens=row.input,
+        output_price_per_million_tokens=row.output,
+        cached_input_price_per_million_tokens=row.cached_input,
+        currency=price_list.unit.removesuffix("/million_tokens"),
+        valid_from=price_list.valid_from,
+        valid_to=price_list.valid_to,
+        provenance=provenance(located),
+    )
+
+
 def aliases(located: Located[AliasEntry]) -> Iterator[Alias]:
     """One alias for each spelling."""
     file: Any = located.parents[0]
@@ -255,6 +311,7 @@ def resolve_folder(folder: CatalogFolder) -> CatalogContent:
         InvalidCatalog: With every entry that the core refuses.
     """
     collector = _Collector([])
+    names = ArchitectureNames(folder)
     content = CatalogContent(
         gpus=collector.each(folder.gpus, gpu),
         nodes=collector.each(folder.nodes, node),
@@ -266,6 +323,7 @@ def resolve_folder(folder: CatalogFolder) -> CatalogContent:
             *collector.all(folder.rental_rows, rental_prices),
             *collector.each(folder.purchases, purchase_price),
         ),
+        token_prices=collector.each(folder.token_rows, lambda row: token_price(row, names)),
         aliases=collector.all(folder.aliases, aliases),
     )
     if collector.findings:

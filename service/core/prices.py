@@ -108,6 +108,47 @@ class PurchasePrice(Value):
         return self.valid_from <= day and (self.valid_to is None or day <= self.valid_to)
 
 
+class TokenPrice(Value):
+    """What a seller of hosted inference asks for a million tokens of one model."""
+
+    key: Key
+    """Stable key."""
+    provider: Key
+    """Who sells the tokens."""
+    listed_as: Text
+    """Name under which the provider lists what it sells."""
+    model_name: Text
+    """Model that is sold, by its usual name."""
+    architecture: Key | None = None
+    """Key of its architecture; null for closed ones and for those that the catalog leaves out."""
+    variant: Text | None = None
+    """Tier or number format that the provider tells apart, such as "turbo" or "fp8"."""
+    input_price_per_million_tokens: Price
+    """Price of tokens that are read."""
+    output_price_per_million_tokens: Price
+    """Price of tokens that are written."""
+    cached_input_price_per_million_tokens: Price | None = None
+    """Price of tokens that are read from the provider's cache; null where none is listed."""
+    currency: Currency = "USD"
+    """Currency of the prices."""
+    context_tokens: Count | None = None
+    """Longest sequence that the provider takes, where it is listed."""
+    quality: PriceQuality = "listed"
+    """How far the price may be trusted."""
+    valid_from: IsoDate
+    """First day on which the price is known to hold."""
+    valid_to: IsoDate | None = None
+    """Last day on which it holds; null while no later one is known."""
+    note: LongText | None = None
+    """What a buyer should know."""
+    provenance: Provenance = Provenance()
+    """Where the price comes from."""
+
+    def holds_on(self, day: "IsoDate") -> bool:
+        """True when the price is in force on a day."""
+        return self.valid_from <= day and (self.valid_to is None or day <= self.valid_to)
+
+
 CatalogPrice = TypeAliasType(
     "CatalogPrice", Annotated[RentalPrice | PurchasePrice, Field(discriminator="kind")]
 )

@@ -10,7 +10,7 @@ from service.core.architecture.model import ModelArchitecture
 from service.core.assumptions import Assumption
 from service.core.errors import UnknownKey
 from service.core.hardware import Gpu, Node, NumberFormat, Site
-from service.core.prices import PurchasePrice, RentalPrice
+from service.core.prices import PurchasePrice, RentalPrice, TokenPrice
 from service.core.value import Key, LongText, Provenance, Text, Value
 
 
@@ -57,6 +57,22 @@ def plain_name(name: str) -> str:
 _SEPARATORS = str.maketrans("", "", " \t-_")
 
 
+def key_named(
+    kind: AliasKind, name: str, keys: Iterable[str], aliases: Mapping[tuple[AliasKind, str], Alias]
+) -> str | None:
+    """Return the key that a name stands for; None when it is unknown or names none on purpose."""
+    plain = plain_name(name)
+    alias = aliases.get((kind, plain))
+    if alias is not None:
+        return alias.target
+    return next((key for key in keys if plain_name(key) == plain), None)
+
+
+def by_spelling(aliases: Iterable[Alias]) -> Mapping[tuple[AliasKind, str], Alias]:
+    """Aliases by kind and plain name."""
+    return MappingProxyType({(alias.kind, plain_name(alias.name)): alias for alias in aliases})
+
+
 def _by_key(entries: Iterable[Entry]) -> Mapping[str, Entry]:
     return MappingProxyType({entry.key: entry for entry in entries})
 
@@ -77,6 +93,8 @@ class CatalogSnapshot:
     """Rental prices in force on the as-of date."""
     purchase_prices: tuple[PurchasePrice, ...]
     """Purchase prices in force on the as-of date."""
+    token_prices: tuple[TokenPrice, ...]
+    """Prices of hosted tokens in force on the as-of date."""
     aliases: Mapping[tuple[AliasKind, str], Alias]
     """Other spellings of keys, by kind and plain name."""
 
@@ -94,6 +112,7 @@ class CatalogSnapshot:
         assumptions: Iterable[Assumption] = (),
         rental_prices: Iterable[RentalPrice] = (),
         purchase_prices: Iterable[PurchasePrice] = (),
+        token_prices: Iterable[TokenPrice] = (),
         aliases: Iterable[Alias] = (),
     ) -> "CatalogSnapshot":
         """Index entries by key and keep the prices that hold on the as-of date."""
@@ -108,7 +127,8 @@ class CatalogSnapshot:
             assumptions=MappingProxyType({a.name: a for a in assumptions}),
             rental_prices=tuple(p for p in rental_prices if p.holds_on(as_of_date)),
             purchase_prices=tuple(p for p in purchase_prices if p.holds_on(as_of_date)),
-            aliases=MappingProxyType({(a.kind, plain_name(a.name)): a for a in aliases}),
+            token_prices=tuple(p for p in token_prices if p.holds_on(as_of_date)),
+            aliases=by_spelling(aliases),
         )
 
     def _find(self, kind: str, entries: Mapping[str, Entry], key: str, pointer: str) -> Entry:
@@ -141,11 +161,15 @@ class CatalogSnapshot:
         A name that stands for no single entry on purpose ("24 GB card") is unknown, too.
         """
         entries = self.gpus if kind == "gpu" else self.architectures
-        plain = plain_name(name)
-        alias = self.aliases.get((kind, plain))
-        if alias is not None:
-            return alias.target
-        return next((key for key in entries if plain_name(key) == plain), None)
+        return key_named(kind, name, entries, self.aliases)
+
+    def token_price(self, key: str, *, pointer: str = "") -> TokenPrice:
+        """Return the price of hosted tokens of a key that holds on the day. Raises UnknownKey."""
+        return self._find("token price", _by_key(self.token_prices), key, pointer)
+
+    def token_prices_of(self, architecture: str) -> tuple[TokenPrice, ...]:
+        """Return what is asked for tokens of an architecture, the odd and unverified ones too."""
+        return tuple(p for p in self.token_prices if p.architecture == architecture)
 
     def node_of(self, gpu: Gpu) -> Node | None:
         """Return the usual node of a GPU: the one with the GPU's own node size, else any."""

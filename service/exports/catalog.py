@@ -6,7 +6,7 @@ from typing import Any
 from service.core.architecture.model import ModelArchitecture
 from service.core.assumptions import Assumption
 from service.core.hardware import Gpu, Node, NumberFormat, Site
-from service.core.prices import PurchasePrice, RentalPrice
+from service.core.prices import PurchasePrice, RentalPrice, TokenPrice
 from service.exports.table import Cell, Column, fields, joined
 
 PROVENANCE: tuple[Column[Any], ...] = (
@@ -123,6 +123,26 @@ PRICE_COLUMNS: tuple[Column[RentalPrice | PurchasePrice], ...] = (
     _purchase("purchase_price_per_gpu_high", "high"),
     _purchase("purchase_includes", "includes"),
     *fields("currency", "valid_from", "valid_to", "note"),
+    *PROVENANCE,
+)
+TOKEN_PRICE_COLUMNS: tuple[Column[TokenPrice], ...] = (
+    *fields(
+        "key",
+        "provider",
+        "listed_as",
+        "model_name",
+        "architecture",
+        "variant",
+        "input_price_per_million_tokens",
+        "output_price_per_million_tokens",
+        "cached_input_price_per_million_tokens",
+        "currency",
+        "context_tokens",
+        "quality",
+        "valid_from",
+        "valid_to",
+        "note",
+    ),
     *PROVENANCE,
 )
 ASSUMPTION_COLUMNS: tuple[Column[Assumption], ...] = (

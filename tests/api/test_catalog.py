@@ -5,7 +5,16 @@ import re
 import pytest
 
 RELEASES = "/v1/catalog/releases"
-COLLECTIONS = ["gpus", "nodes", "architectures", "prices", "assumptions", "sites", "formats"]
+COLLECTIONS = [
+    "gpus",
+    "nodes",
+    "architectures",
+    "prices",
+    "token-prices",
+    "assumptions",
+    "sites",
+    "formats",
+]
 
 
 @pytest.fixture(params=COLLECTIONS)
@@ -36,6 +45,10 @@ def key_of(entry):
     return entry["name"] if "topic" in entry else entry["key"]
 
 
+def kind_of(collection):
+    return collection.replace("-", "_")
+
+
 def test_the_published_release_is_listed_and_is_the_latest(client):
     [release] = all_items(client, RELEASES)
     assert re.fullmatch(r"[0-9]{4}\.[0-9]{1,2}\.1", release["version"])
@@ -43,13 +56,13 @@ def test_the_published_release_is_listed_and_is_the_latest(client):
     latest = client.get(f"{RELEASES}/latest").json()
     assert latest.items() >= release.items()
     assert client.get(f"{RELEASES}/{release['version']}").json() == latest
-    assert latest["entry_counts"].keys() >= set(COLLECTIONS)
+    assert latest["entry_counts"].keys() >= {kind_of(each) for each in COLLECTIONS}
     assert min(latest["entry_counts"].values()) > 0
 
 
 def test_pages_of_any_size_hold_every_entry_once_and_in_order(client, collection):
     path = f"{RELEASES}/latest/{collection}"
-    count = client.get(f"{RELEASES}/latest").json()["entry_counts"][collection]
+    count = client.get(f"{RELEASES}/latest").json()["entry_counts"][kind_of(collection)]
     largest = all_items(client, path, limit=200)
     keys = [key_of(entry) for entry in largest]
     assert len(keys) == len(set(keys)) == count
@@ -143,6 +156,22 @@ def test_prices_say_their_kind_and_are_amounts_of_text(client):
     for price in prices:
         amount = price.get("price_per_gpu_hour") or price["typical"]
         assert re.fullmatch(r"[0-9]+(\.[0-9]+)?", amount)
+
+
+def test_a_price_of_tokens_is_answered_as_its_file_says(client):
+    """gpt-oss-120b at Groq in two price maps: 0.15 read, 0.60 written, 0.075 cached."""
+    path = f"{RELEASES}/latest/token-prices"
+    [price] = [
+        each
+        for each in all_items(client, path, limit=200)
+        if (each["provider"], each["architecture"]) == ("groq", "gpt-oss-120b")
+    ]
+    assert client.get(f"{path}/{price['key']}").json() == price
+    assert price["input_price_per_million_tokens"] == "0.15"
+    assert price["output_price_per_million_tokens"] == "0.6"
+    assert price["cached_input_price_per_million_tokens"] == "0.075"
+    assert (price["currency"], price["quality"]) == ("USD", "listed")
+    assert price["provenance"]["verified"] is True
 
 
 def test_every_gpu_that_a_price_or_a_node_names_is_there(client):

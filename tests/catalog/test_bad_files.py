@@ -41,6 +41,13 @@ formats:
     largest_value: 3.3895313892515355e+38
     compute_precision: bf16
 """,
+    "aliases/models.yaml": """
+kind: architecture
+checked: 2026-11-29
+sources: [names of models]
+aliases:
+  - names: [Some Model]
+""",
 }
 PLACES = {
     "gpu": "gpus/good.yaml",
@@ -52,6 +59,7 @@ PLACES = {
     "rental": "prices/rental/bad.yaml",
     "purchase": "prices/purchase.yaml",
     "alias": "aliases/bad.yaml",
+    "token": "prices/tokens/bad.yaml",
 }
 REASONS = {
     "gpu_sparse_peak": "fp8 is 4.00 times 16 bit",
@@ -97,6 +105,18 @@ REASONS = {
     "purchase_dates_overlap": "an earlier entry holds too",
     "purchase_of_unknown_gpu": "unknown gpu 'part-90gb'",
     "purchase_wrong_unit": "String should match pattern",
+    "token_price_zero": "must be above zero",
+    "token_price_negative": "must be above zero",
+    "token_without_source": "no source",
+    "token_wrong_unit": "String should match pattern",
+    "token_unknown_model": "'some-modle' is no architecture and no alias of one",
+    "token_listed_twice": "prices/tokens/bad.yaml:8 holds too",
+    "token_dates_overlap": "prices/tokens/bad.yaml:8 holds too",
+    "token_ends_before_it_begins": "ends before it begins",
+    "token_cached_above_input": "cached input 0.6 is above input 0.5",
+    "token_output_below_input": "output 0.5 is below input 1.5",
+    # The median of 1.5, 1.5, 1.5 and 0.0015 is 1.5.
+    "token_per_thousand": "output 0.0015 is 0.001 times the median",
     "alias_of_unknown_gpu": "unknown gpu 'part-90gb'",
     "alias_of_two_gpus": "'PART 80GB' is 'part-80gb' already",
 }

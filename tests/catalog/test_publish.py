@@ -57,6 +57,7 @@ def content(*gpus, prices=()):
         sites=(),
         assumptions=(),
         prices=tuple(prices),
+        token_prices=(),
         aliases=(),
     )
 

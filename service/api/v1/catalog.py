@@ -130,12 +130,12 @@ def _list_handler(collection: Collection) -> HTTPRouteHandler:
             next_cursor=more,
         )
         # "latest" may have moved on before the next page is asked for.
-        path = f"{RELEASES}/{found.version}/{kind}"
+        path = f"{RELEASES}/{found.version}/{collection.path}"
         return Response(page, headers=next_link(request, more, path=path))
 
     list_entries.__annotations__["return"] = ANSWER[collection.page_type]
     return get(
-        f"{RELEASES}/{{release:str}}/{collection.kind}",
+        f"{RELEASES}/{{release:str}}/{collection.path}",
         operation_id=f"list_catalog_{collection.kind}",
         tags=["catalog"],
         description=f"List the {collection.title} of a release.",
@@ -152,10 +152,10 @@ def _export_handler(collection: Collection) -> HTTPRouteHandler:
             found = await repository.find_release(session, release)
         batches = _batches(open_session, found.version, collection.kind)
         parts = csv_stream(collection.columns, batches, form=form)
-        return await stream(parts, content_disposition(collection.kind, found.version))
+        return await stream(parts, content_disposition(collection.path, found.version))
 
     return get(
-        f"{RELEASES}/{{release:str}}/{collection.kind}.csv",
+        f"{RELEASES}/{{release:str}}/{collection.path}.csv",
         operation_id=f"export_catalog_{collection.kind}_csv",
         tags=["catalog"],
         media_type=CSV,
@@ -189,7 +189,7 @@ def _get_handler(collection: Collection) -> HTTPRouteHandler:
 
     get_entry.__annotations__["return"] = ANSWER[collection.entry_type]
     return get(
-        f"{RELEASES}/{{release:str}}/{collection.kind}/{{key:str}}",
+        f"{RELEASES}/{{release:str}}/{collection.path}/{{key:str}}",
         operation_id=f"get_catalog_{collection.entry}",
         tags=["catalog"],
         description=f"Read one of the {collection.title} of a release by its key.",

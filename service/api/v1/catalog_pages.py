@@ -10,7 +10,7 @@ from service.catalog.release import Release
 from service.core.architecture.model import ModelArchitecture
 from service.core.assumptions import Assumption
 from service.core.hardware import Gpu, Node, NumberFormat, Site
-from service.core.prices import CatalogPrice
+from service.core.prices import CatalogPrice, TokenPrice
 from service.core.snapshot import ReleaseRef
 from service.core.value import Value
 from service.exports import catalog as columns
@@ -70,6 +70,13 @@ class PricePage(EntryPage):
     """The prices of this page."""
 
 
+class TokenPricePage(EntryPage):
+    """Some prices of hosted tokens of a release."""
+
+    items: tuple[TokenPrice, ...]
+    """The prices of this page."""
+
+
 class AssumptionPage(EntryPage):
     """Some assumptions of a release."""
 
@@ -104,6 +111,11 @@ class Collection:
     page_type: Any
     columns: tuple[Column[Any], ...]
 
+    @property
+    def path(self) -> str:
+        """Its name in an address."""
+        return self.kind.replace("_", "-")
+
 
 COLLECTIONS = (
     Collection("gpus", "gpu", "GPUs", Gpu, GpuPage, columns.GPU_COLUMNS),
@@ -117,6 +129,14 @@ COLLECTIONS = (
         columns.ARCHITECTURE_COLUMNS,
     ),
     Collection("prices", "price", "prices", CatalogPrice, PricePage, columns.PRICE_COLUMNS),
+    Collection(
+        "token_prices",
+        "token_price",
+        "prices of hosted tokens",
+        TokenPrice,
+        TokenPricePage,
+        columns.TOKEN_PRICE_COLUMNS,
+    ),
     Collection(
         "assumptions",
         "assumption",
