@@ -1,6 +1,6 @@
 """Which rental offer of the catalog a rule takes, and why the others may not be used."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
 from service.core.hardware import Gpu
@@ -40,6 +40,30 @@ def cheapest_offer(
         ),
         default=None,
     )
+
+
+def offers_by_size(
+    method: RentMethod, *, rows: Sequence[RentalPrice], currency: str
+) -> tuple[RentalPrice, ...]:
+    """The cheapest usable offer of each size of instance, of the prices of one GPU.
+
+    Size against price is the asker's to weigh: a large instance holds larger groups, a small one
+    leaves less idle.
+    """
+    asked_for = (row for row in rows if _difference_count(row, method) == 0)
+    usable = [row for row in asked_for if _objection(row, method, currency) is None]
+    found: dict[int, RentalPrice] = {}
+    for row in sorted(
+        _newest(usable),
+        key=lambda row: (
+            row.quality == "memory",
+            _price(row),
+            -row.valid_from.toordinal(),
+            row.key,
+        ),
+    ):
+        found.setdefault(row.gpu_count, row)
+    return tuple(found.values())
 
 
 def explain_missing_offer(

@@ -5,7 +5,7 @@ for the load; the answer is then computed once more with every constant varied, 
 ranges, and once with the recorder on.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,17 +13,33 @@ import numpy as np
 from service.core.errors import InvalidScenario, NoConstants
 from service.core.estimates import Infeasibility, Range, ServingMemory
 from service.core.hardware import Gpu
-from service.core.hours.service_demand import held_replicas_at_peak, resolved_headroom
+from service.core.hours.service_demand import held_replicas_at_peak
 from service.core.parallelism import ParallelLayout
+from service.core.planners.serving_question import (
+    check_keys,
+    compute_factor_of,
+    extra_bytes_of,
+    no_constants,
+    objectives_of,
+    resolve_shape,
+    traffic_of,
+)
 from service.core.planners.workloads import ReplicaCapacity
 from service.core.recorder import Recorder
-from service.core.replica.constants import memory_constants, serving_constants
+from service.core.replica.bands import band_factor, is_tight
+from service.core.replica.constants import (
+    Needs,
+    memory_constants,
+    serving_constants,
+    with_settings,
+)
 from service.core.replica.lookup import Lookup, engine_qualifiers, spread, widened
+from service.core.replica.many import ManyReplicas, sweep_many
 from service.core.replica.passes import Traffic
 from service.core.replica.published import record_choice, record_rates
 from service.core.replica.refusals import (
+    illegal_layout,
     no_layout_fits,
-    no_matrix_rate,
     objectives_missed,
 )
 from service.core.replica.search import (
@@ -33,16 +49,12 @@ from service.core.replica.search import (
     Room,
     cheapest,
     fitting_layouts,
-    legal_data_parallel,
     legal_tensor_parallel,
-    refined,
     room_of,
     sequence_capacity,
-    sweep,
 )
-from service.core.replica.shape import ReplicaShape, matrix_mode
+from service.core.replica.shape import ReplicaShape
 from service.core.replica.speed import Speed
-from service.core.run.memory import available_bytes
 from service.core.scenarios.serving_service import MeasuredCapacity, ServingService
 from service.core.snapshot import CatalogSnapshot
 from service.core.units import BYTES_PER_GIB
@@ -61,9 +73,21 @@ class _Question:
     recorder: Recorder
     gpu_multiple: int
     month_count: int
+    extra_bytes: float
+    compute_factor: float
 
     def lookup(self, recorder: Recorder) -> Lookup:
         return Lookup(recorder, self.engine)
+
+    def footprint(self, look: Lookup, needs: Needs) -> Footprint:
+        memory = memory_constants(look, self.shape.gpu, needs)
+        return Footprint(self.shape, memory, self.traffic, self.extra_bytes)
+
+    def speed(self, look: Lookup, needs: Needs, recorder: Recorder) -> Speed:
+        settings = self.service.replica
+        constants = with_settings(serving_constants(look, self.shape.gpu, needs), settings)
+        device = self.shape.device.slowed(self.compute_factor)
+        return Speed(self.shape, constants, self.traffic, recorder, device, settings)
 
     def held_replicas(self, units_per_s: Any) -> Any:
         """Replicas held at the busiest hour by replicas of these capacities. [count]"""
@@ -97,7 +121,7 @@ def plan_replica(
     recorder = recorder.within(f"service:{service.name}")
     gpu = snapshot.gpu(service.gpu, pointer=f"{pointer}/gpu")
     if isinstance(service.capacity, MeasuredCapacity):
-        _check_keys(service, snapshot, pointer)
+        check_keys(service, snapshot, pointer)
         return _measured(service, service.capacity, gpu, recorder)
     shape = resolve_shape(service, gpu, recorder, pointer)
     if isinstance(shape, Infeasibility):
@@ -107,48 +131,21 @@ def plan_replica(
         engine = engine_qualifiers(snapshot, service.engine, pointer=f"{pointer}/engine")
     question = _Question(
         service=service,
-        shape=shape,
+        shape=replace(shape, instance_gpu_count=gpu_multiple),
         traffic=traffic_of(service, recorder, pointer),
-        objectives=_objectives(service),
+        objectives=objectives_of(service),
         engine=engine,
         recorder=recorder,
         gpu_multiple=gpu_multiple,
         month_count=month_count,
+        extra_bytes=extra_bytes_of(service.replica, recorder, f"{pointer}/replica"),
+        compute_factor=compute_factor_of(service.replica, recorder),
     )
     try:
         with np.errstate(all="ignore"):  # sizes beyond reason are answered below, not warned of
             return _plan(question, pointer)
     except NoConstants as missing:
         return (no_constants(service, gpu, missing),)
-
-
-def _check_keys(service: ServingService, snapshot: CatalogSnapshot, pointer: str) -> None:
-    """Refuse keys that the catalog does not hold, also where a measurement makes them idle."""
-    if service.architecture is not None:
-        snapshot.architecture(service.architecture, pointer=f"{pointer}/architecture")
-    for field in ("weight_format", "kv_cache_format"):
-        key = getattr(service, field)
-        if key is not None:
-            snapshot.number_format(key, pointer=f"{pointer}/{field}")
-    if service.engine is not None:
-        engine_qualifiers(snapshot, service.engine, pointer=f"{pointer}/engine")
-
-
-def no_constants(service: ServingService, gpu: Gpu, missing: NoConstants) -> Infeasibility:
-    """A class of GPUs of which no constant was ever measured."""
-    """A class of GPUs that no constant was ever measured of."""
-    return Infeasibility(
-        workload=service.name,
-        code="no_constants",
-        limit=f"measured constants of GPU class {gpu.gpu_class}",
-        needed=None,
-        available=None,
-        unit=None,
-        nearest_fix=(
-            f'{missing.message}: give capacity {{"kind": "measured"}} with the units per second '
-            "of one replica, or a gpu_class that has constants"
-        ),
-    )
 
 
 def _measured(
@@ -165,105 +162,67 @@ def _measured(
     )
 
 
-def _given(value: Any) -> Any:
-    """A field that the scenario's own checks require with estimated capacity."""
-    if value is None:
-        raise InvalidScenario("estimated capacity needs architecture, formats and lengths")
-    return value
-
-
-def resolve_shape(
-    service: ServingService, gpu: Gpu, recorder: Recorder, pointer: str
-) -> ReplicaShape | Infeasibility:
-    """Architecture, formats and GPU of a service, or the rate that the GPU lacks."""
-    snapshot = recorder.snapshot
-    architecture = snapshot.architecture(
-        _given(service.architecture), pointer=f"{pointer}/architecture"
-    )
-    weights = snapshot.number_format(
-        _given(service.weight_format), pointer=f"{pointer}/weight_format"
-    )
-    cache = snapshot.number_format(service.kv_cache_format, pointer=f"{pointer}/kv_cache_format")
-    if not architecture.has_layers:
-        raise InvalidScenario(
-            f"{architecture.name} is known by its published totals alone; give its layers, or "
-            "give capacity as measured",
-            pointer=f"{pointer}/architecture",
-        )
-    mode = matrix_mode(gpu, weights)
-    if mode is None or gpu.peak_flop_per_s("bf16") is None:
-        return no_matrix_rate(service, gpu, weights)
-    look = Lookup(recorder, {})
-    return ReplicaShape(
-        architecture=architecture,
-        gpu=gpu,
-        weight_format=weights,
-        kv_format=cache,
-        available_bytes=available_bytes(gpu, recorder),
-        expert_width_multiple=look.exact("expert_width_multiple", weights.key.replace(".", "_"))
-        if architecture.is_mixture
-        else 1.0,
-        weight_precision=mode,
-    )
-
-
-def traffic_of(service: ServingService, recorder: Recorder, pointer: str) -> Traffic:
-    """Lengths of a service's requests, and how full its replicas are planned to be."""
-    mean = _given(service.tokens_per_unit)
-    headroom = resolved_headroom(service, recorder, pointer=f"{pointer}/headroom")
-    return Traffic(
-        input_tokens_mean=_given(service.input_tokens_mean),
-        output_tokens_mean=_given(service.output_tokens_mean),
-        sequence_tokens_p95=service.sequence_tokens_p95 or 2 * mean,
-        utilization_fraction=headroom.held_utilization_fraction,
-    )
-
-
-def _objectives(service: ServingService) -> Objectives:
-    """What is asked for; a request of one token has no gap between tokens to hold."""
-    asked = service.objectives
-    has_gaps = _given(service.output_tokens_mean) > 1
-    ttft = asked.ttft_p95_s if asked else None
-    tpot = asked.tpot_mean_s if asked and has_gaps else None
-    return Objectives(ttft or np.inf, tpot or np.inf)
-
-
 def _plan(question: _Question, pointer: str) -> ReplicaCapacity | tuple[Infeasibility, ...]:
-    shape, quiet = question.shape, question.recorder.off()
-    degrees, data_ranks = legal_tensor_parallel(shape), legal_data_parallel(shape)
-    groups = tuple({t * d for t in degrees for d in data_ranks if d > 1})
-    needs = shape.needs(degrees, has_stages=True, expert_ranks=groups)
-    look = question.lookup(quiet)
-    footprint = Footprint(shape, memory_constants(look, shape.gpu, needs), question.traffic)
-    constants = serving_constants(look, shape.gpu, needs)
-    layout, room = fitting_layouts(footprint, quiet)
-    if not np.all(room.fits):
-        memory_constants(question.lookup(question.recorder), shape.gpu, needs)
-        return (no_layout_fits(question.service, footprint, (layout, room), quiet),)
-    speed = Speed(shape, constants, question.traffic, quiet)
-    found = sweep(speed, footprint.memory, layout, room)
-    if not np.any(found.state.is_finite):
-        raise InvalidScenario("no finite speed follows from these sizes", pointer=pointer)
-    fine = refined(speed, found, question.objectives)
+    service, shape = question.service, question.shape
+    refusal = None
+    if service.replica.layout is not None:
+        refusal = illegal_layout(service.replica.layout, shape, service.name)
+    if refusal is not None:
+        return (refusal,)
+    try:
+        many = sweep_many(
+            [shape],
+            look=question.lookup(question.recorder.off()),
+            traffic=question.traffic,
+            objectives=question.objectives,
+            settings=service.replica,
+            compute_factor=question.compute_factor,
+            extra_bytes=question.extra_bytes,
+        )
+    except InvalidScenario as error:
+        error.pointer = error.pointer or pointer
+        raise
+    if many.rows_of(0).size == 0:
+        return (_roomless(question, many),)
     choice = cheapest(
-        fine, question.objectives, question.gpu_multiple, held_replicas=question.held_replicas
+        many.best_of(0),
+        question.objectives,
+        question.gpu_multiple,
+        held_replicas=question.held_replicas,
     )
     if choice is None:
-        return (objectives_missed(question.service, found, question.objectives),)
+        return (objectives_missed(service, many.of(0), question.objectives),)
     return _answer(question, choice)
+
+
+def _roomless(question: _Question, many: ManyReplicas) -> Infeasibility:
+    """Weights, engine and one long sequence find no room: the roomiest layout, and what would."""
+    shape, quiet = question.shape, question.recorder.off()
+    layout = many.found.layout
+    needs = shape.needs(legal_tensor_parallel(shape), has_stages=True)
+    memory_constants(question.lookup(question.recorder), shape.gpu, needs)
+    footprint = question.footprint(question.lookup(quiet), needs)
+    given = question.service.replica.layout
+    if given is None:
+        layout, room = fitting_layouts(footprint, quiet)
+    else:
+        room = room_of(footprint, layout, quiet)
+    return no_layout_fits(question.service, footprint, (layout, room), quiet)
 
 
 def _answer(question: _Question, choice: Choice) -> ReplicaCapacity:
     """The chosen replica with its ranges, and every number that it stands on."""
     shape, traffic = question.shape, question.traffic
     look = question.lookup(question.recorder)
-    needs = choice.needs(shape)
-    footprint = Footprint(shape, memory_constants(look, shape.gpu, needs), traffic)
-    constants = serving_constants(look, shape.gpu, needs)
+    footprint = question.footprint(look, choice.needs(shape))
+    speed = question.speed(look, choice.needs(shape), question.recorder)
     bands = _bands(question, choice, look.varied())
     recorder = question.recorder.ranged(bands)
     room = room_of(footprint, choice.layout, recorder)
-    state = Speed(shape, constants, traffic, recorder).at(
+    if question.extra_bytes:
+        extra = question.extra_bytes / choice.tensor_parallel
+        recorder.note("draft_and_adapter_bytes_per_gpu", extra)
+    state = replace(speed, recorder=recorder).at(
         choice.layout, choice.running, choice.slots(footprint.memory)
     )
     tokens, at_p95 = sequence_capacity(footprint, choice.layout, room.pool_bytes, recorder)
@@ -277,7 +236,7 @@ def _answer(question: _Question, choice: Choice) -> ReplicaCapacity:
     return ReplicaCapacity(
         service=question.service,
         gpu=shape.gpu,
-        gpu_count_per_replica=choice.layout.gpu_count,
+        gpu_count_per_replica=choice.gpu_count,
         units_per_s_per_replica=bands["units_per_s_per_replica"],
         layout=ParallelLayout(
             tensor_parallel=choice.tensor_parallel,
@@ -287,7 +246,7 @@ def _answer(question: _Question, choice: Choice) -> ReplicaCapacity:
         ),
         memory=_memory(room, shape),
         kv_cache_tokens_per_replica=int(tokens) if tokens <= MAX_TOKENS else None,
-        concurrency_per_replica=choice.running,
+        concurrency_per_replica=choice.concurrency,
         ttft_p95_s=bands.get("ttft_p95_s"),
         tpot_mean_s=_tpot(question, bands),
     )
@@ -301,14 +260,12 @@ def _bands(question: _Question, choice: Choice, look: Lookup) -> dict[str, Range
     constant, so the two are not added.
     """
     shape, layout, quiet = question.shape, choice.layout, question.recorder.off()
-    needs = choice.needs(shape)
-    footprint = Footprint(shape, memory_constants(look, shape.gpu, needs), question.traffic)
-    constants = serving_constants(look, shape.gpu, needs)
+    footprint = question.footprint(look, choice.needs(shape))
+    speed = question.speed(look, choice.needs(shape), quiet)
     room = room_of(footprint, layout, quiet)
-    state = Speed(shape, constants, question.traffic, quiet).at(
-        layout, float(choice.running), choice.slots(footprint.memory)
-    )
-    residual, wider = constants.residual, _band_factor(choice, look, shape)
+    state = speed.at(layout, float(choice.running), choice.slots(footprint.memory))
+    residual = speed.constants.residual
+    wider = band_factor(look, shape.gpu, is_tight=is_tight(look, choice))
     bands = {
         "kv_pool_bytes_per_gpu": spread(room.pool_bytes),
         "decode_step_s": spread(state.decode_step_s),
@@ -321,13 +278,6 @@ def _bands(question: _Question, choice: Choice, look: Lookup) -> dict[str, Range
         waiting = state.ttft_p95_s[0] * residual.loaded_ttft
         bands["ttft_p95_s"] = widened(spread(waiting), wider)
     return bands
-
-
-def _band_factor(choice: Choice, look: Lookup, shape: ReplicaShape) -> float:
-    """How much wider a band is, in logarithms, where results are few or memory is tight."""
-    wider = look.exact("gpu_class_band_factor", shape.gpu.gpu_class)
-    is_tight = choice.is_memory_bound and choice.running < look.exact("few_sequences_count")
-    return wider * look.exact("unstated_band_factor") if is_tight else wider
 
 
 def _tpot(question: _Question, bands: dict[str, Range]) -> Range | None:

@@ -1,12 +1,13 @@
 """Constants that a replica is computed with: those of its engine, its GPU class, its links."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from service.core.hardware import ComputePrecision, Gpu
 from service.core.replica.lookup import Lookup
+from service.core.scenarios.replica_settings import ReplicaSettings
 
 Kind = Literal["dense", "mixture"]
 Link = Literal["scale_up", "pcie"]
@@ -258,6 +259,16 @@ def memory_constants(look: Lookup, gpu: Gpu, needs: Needs) -> MemoryConstants:
         allocated_output_fraction=look("kv_allocated_output_fraction"),
         running_requests_maximum=look.exact("running_requests_maximum"),
     )
+
+
+def with_settings(constants: ServingConstants, settings: ReplicaSettings) -> ServingConstants:
+    """Constants of an engine that is set up otherwise than by default."""
+    engine = constants.engine
+    if settings.prefill_chunk_tokens is not None:
+        engine = replace(engine, chunk_tokens_maximum=float(settings.prefill_chunk_tokens))
+    if settings.prompts_join_steps is not None:
+        engine = replace(engine, prefill_in_step_fraction=float(settings.prompts_join_steps))
+    return replace(constants, engine=engine)
 
 
 def serving_constants(look: Lookup, gpu: Gpu, needs: Needs) -> ServingConstants:

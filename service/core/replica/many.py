@@ -1,11 +1,13 @@
 """Replicas on many kinds of GPU at once: one sweep over arrays instead of one for each kind."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
 
+from service.core.errors import InvalidScenario
 from service.core.replica.constants import (
     ExchangeConstants,
     LinkConstants,
@@ -13,6 +15,7 @@ from service.core.replica.constants import (
     ServingConstants,
     memory_constants,
     serving_constants,
+    with_settings,
 )
 from service.core.replica.lookup import Lookup
 from service.core.replica.passes import Traffic
@@ -22,21 +25,27 @@ from service.core.replica.search import (
     Objectives,
     Room,
     Sweep,
-    legal_data_parallel,
+    engine_limit,
     legal_tensor_parallel,
     meets,
     room_of,
     spread_layouts,
 )
-from service.core.replica.shape import Layout, ReplicaShape
-from service.core.replica.speed import Speed
+from service.core.replica.shape import Device, Layout, ReplicaShape
+from service.core.replica.speed import NO_SETTINGS, Speed
+from service.core.scenarios.replica_settings import ReplicaLayout, ReplicaSettings
 
-COLUMNS = 14
-"""Numbers of running requests that each round tries for a layout."""
-ROUNDS = 2
+COLUMNS = 8
+"""Fewest numbers of running requests that each round tries for a layout."""
+CELLS = 2000
+"""Steady states below which more of them take no longer: then more numbers are tried at once."""
 NO_LINK = LinkConstants(latency_s=0.0, bandwidth_fraction=1.0)
 NO_EXCHANGE = ExchangeConstants(latency_s=0.0, bytes_per_element=0.0)
 Part = TypeVar("Part")
+
+
+Reaches = Sequence[tuple[int, ...]]
+"""GPUs that may talk in every layer, for each size of instance that a GPU is looked at in."""
 
 
 @dataclass(frozen=True)
@@ -46,52 +55,76 @@ class ManyReplicas:
     shapes: Sequence[ReplicaShape]
     gpu_index: Any
     """Place of each row's GPU among the shapes."""
+    tried: Sweep
+    """Steady states from one request to the most, whether or not the rows find room."""
     found: Sweep
-    """Steady states of all rows, whether or not they find room."""
+    """One column: the most requests that meet the objectives, or one where none do."""
 
-    def of(self, place: int) -> Sweep:
-        """Layouts of one GPU that hold its weights and one long sequence."""
-        found = self.found
-        rows = np.flatnonzero((self.gpu_index == place) & found.room.fits)
-        return Sweep(
-            found.layout.taken(rows),
-            found.running[rows],
-            _taken(found.state, rows),
-            _taken(found.room, rows),
-            found.slots[rows],
-        )
+    def rows_of(self, place: int, reach: int | None = None) -> Any:
+        """Rows of one GPU that fit into memory, of one stage if any of these does.
+
+        A group of GPUs that talks in every layer has at most `reach` of them.
+        """
+        layout, fits = self.found.layout, self.found.room.fits
+        rows = np.flatnonzero((self.gpu_index == place) & fits)
+        if reach is not None:
+            rows = rows[layout.expert_ranks[rows] <= reach]
+        single = rows[layout.pipeline_parallel[rows] == 1]
+        return single if single.size else rows
+
+    def of(self, place: int, reach: int | None = None) -> Sweep:
+        """Layouts of one GPU that hold its weights and one long sequence, at all numbers tried."""
+        return taken_rows(self.tried, self.rows_of(place, reach))
+
+    def best_of(self, place: int, reach: int | None = None) -> Sweep:
+        """The same layouts at the most requests that meet the objectives."""
+        return taken_rows(self.found, self.rows_of(place, reach))
 
     def roomiest(self, place: int) -> tuple[float, float]:
-        """What the weights, engine and one long sequence take at least, and the pool there. [B]"""
+        """What the weights, engine and one long sequence take at least, and what there is. [B]"""
         room, rows = self.found.room, np.flatnonzero(self.gpu_index == place)
         needed = (room.weight_bytes + room.overhead_bytes + room.tail_sequence_bytes)[rows]
         return float(needed.min()), float(self.shapes[place].available_bytes)
 
 
-def stacked(parts: Sequence[Part], index: Any) -> Part:
-    """Dataclasses of numbers as one dataclass of arrays, one row for each place in `index`."""
-    found: Part = _stacked(parts, index)
+def taken_rows(found: Sweep, rows: Any) -> Sweep:
+    """Some rows of a sweep."""
+    count = len(found.running)
+    return Sweep(
+        found.layout.taken(rows),
+        found.running[rows],
+        _taken(found.state, rows, count),
+        _taken(found.room, rows, count),
+        found.slots[rows],
+    )
+
+
+def stacked(parts: Sequence[Part]) -> Part:
+    """Dataclasses of numbers as one dataclass of arrays, one place for each part."""
+    found: Part = _stacked(parts)
     return found
 
 
-def _stacked(parts: Sequence[Any], index: Any) -> Any:
+def _stacked(parts: Sequence[Any]) -> Any:
     first = parts[0]
     if not is_dataclass(first) or isinstance(first, type):
-        return np.array(parts, dtype=float)[index]
+        return np.array(parts, dtype=float)
     merged = {
-        field.name: _stacked([getattr(part, field.name) for part in parts], index)
-        for field in fields(first)
-        if getattr(first, field.name) is not None
+        each.name: _stacked([getattr(part, each.name) for part in parts])
+        for each in fields(first)
+        if getattr(first, each.name) is not None
     }
     return replace(first, **merged)
 
 
-def _taken(value: Any, rows: Any) -> Any:
+def _taken(value: Any, rows: Any, count: int) -> Any:
     """Rows of every array of a dataclass; numbers that hold for all rows stay as they are."""
     if is_dataclass(value) and not isinstance(value, type):
-        parts = {field.name: _taken(getattr(value, field.name), rows) for field in fields(value)}
+        parts = {
+            each.name: _taken(getattr(value, each.name), rows, count) for each in fields(value)
+        }
         return replace(value, **parts)
-    return value[rows] if np.ndim(value) and len(value) > 1 else value
+    return value[rows] if np.ndim(value) and len(value) == count else value
 
 
 def _linked(constants: ServingConstants) -> ServingConstants:
@@ -105,44 +138,77 @@ def _linked(constants: ServingConstants) -> ServingConstants:
     )
 
 
-@dataclass
-class _Constants:
-    """Constants of GPUs, looked up once for each class and mode."""
+@dataclass(frozen=True)
+class _Known:
+    """What many GPUs share, looked up once: legal degrees by reach, constants by class and mode."""
 
     look: Lookup
-    speed: dict[Any, ServingConstants]
-    memory: dict[Any, MemoryConstants]
+    settings: ReplicaSettings
+    legal: dict[Any, tuple[tuple[int, ...], Layout]] = field(default_factory=dict)
+    speed: dict[Any, ServingConstants] = field(default_factory=dict)
+    memory: dict[Any, MemoryConstants] = field(default_factory=dict)
 
-    def of(self, shape: ReplicaShape) -> tuple[ServingConstants, MemoryConstants]:
-        degrees, ranks = legal_tensor_parallel(shape), legal_data_parallel(shape)
-        groups = tuple({t * d for t in degrees for d in ranks if d > 1})
+    def layouts(self, shape: ReplicaShape) -> tuple[tuple[int, ...], Layout]:
+        """Legal degrees of tensor parallelism, and layouts of one stage."""
+        gpu = shape.gpu
+        is_hosted = gpu.pcie_gb_per_s_per_direction is not None
+        key = (shape.scale_up_gpu_count, shape.instance_reach, gpu.node_gpu_count, is_hosted)
+        if key not in self.legal:
+            degrees = legal_tensor_parallel(shape)
+            self.legal[key] = degrees, spread_layouts(shape, degrees)
+        return self.legal[key]
+
+    def constants(self, shape: ReplicaShape) -> tuple[ServingConstants, MemoryConstants]:
+        """Constants of speed and memory."""
+        degrees, layout = self.layouts(shape)
+        groups = tuple(set(layout.expert_ranks[layout.data_parallel > 1].tolist()))
         needs = shape.needs(degrees, has_stages=True, expert_ranks=groups)
         gpu = shape.gpu
         links = (needs.uses_link("scale_up"), needs.uses_link("pcie"))
         key = (gpu.gpu_class, shape.weight_precision, *links, bool(groups))
         if key not in self.speed:
-            self.speed[key] = _linked(serving_constants(self.look, gpu, needs))
+            constants = serving_constants(self.look, gpu, needs)
+            self.speed[key] = _linked(with_settings(constants, self.settings))
         card = (gpu.gpu_class, gpu.memory_gb, len(degrees) > 1)
         if card not in self.memory:
             self.memory[card] = memory_constants(self.look, gpu, needs)
         return self.speed[key], self.memory[card]
 
+    def single_stages(self, shapes: Sequence[ReplicaShape]) -> tuple[Layout, Any]:
+        """Legal layouts of one stage of every shape, and each one's place among the shapes."""
+        layouts = [self.layouts(shape)[1] for shape in shapes]
+        index = np.repeat(np.arange(len(shapes)), [each.tensor_parallel.size for each in layouts])
+        return Layout(
+            np.concatenate([each.tensor_parallel for each in layouts]),
+            np.concatenate([each.pipeline_parallel for each in layouts]),
+            np.concatenate([each.data_parallel for each in layouts]),
+        ), index
 
-def _layouts(shapes: Sequence[ReplicaShape], *, with_stages: bool) -> tuple[Layout, Any]:
-    """Legal layouts of every shape as flat arrays, and each one's place among the shapes."""
-    rows: list[Any] = []
-    for place, shape in enumerate(shapes):
-        layout = spread_layouts(shape, legal_tensor_parallel(shape))
-        found = np.stack((layout.tensor_parallel, layout.pipeline_parallel, layout.data_parallel))
-        if with_stages:
-            single = found[:, found[2] == 1]
-            layers = shape.architecture.num_hidden_layers
-            stages = [p for p in PIPELINE_DEGREES if p <= layers]
-            scaled = [single * np.array([[1], [p], [1]]) for p in stages]
-            found = np.concatenate([found, *scaled], axis=1)
-        rows.append(np.vstack((found, np.full(found.shape[1], place))))
-    tensor, pipeline, data, index = np.concatenate(rows, axis=1)
-    return Layout(tensor, pipeline, data), index
+
+def _with_stages(layout: Layout, index: Any, cut: Any, layer_count: int) -> tuple[Layout, Any]:
+    """The layouts, and those rows that are cut in each number of stages beside them."""
+    stages = [p for p in PIPELINE_DEGREES if p <= layer_count]
+    tensor, pipeline, data = (
+        np.concatenate((column, *(column[cut] * (p if is_stage else 1) for p in stages)))
+        for column, is_stage in (
+            (layout.tensor_parallel, False),
+            (layout.pipeline_parallel, True),
+            (layout.data_parallel, False),
+        )
+    )
+    return Layout(tensor, pipeline, data), np.concatenate((index, *(index[cut] for _ in stages)))
+
+
+def _unroomed(layout: Layout, index: Any, fits: Any, reaches: Reaches) -> Any:
+    """Rows of GPUs on which, within some reach, no layout of one stage fits."""
+    cut = np.zeros(index.size, dtype=bool)
+    for place, asked in enumerate(reaches):
+        own = index == place
+        for reach in asked:
+            within = own & (layout.expert_ranks <= reach)
+            if not np.any(fits & within):
+                cut |= within & (layout.data_parallel == 1)
+    return np.flatnonzero(cut)
 
 
 def sweep_many(
@@ -151,39 +217,53 @@ def sweep_many(
     look: Lookup,
     traffic: Traffic,
     objectives: Objectives,
+    settings: ReplicaSettings = NO_SETTINGS,
     compute_factor: float = 1.0,
-    rounds: int = ROUNDS,
+    extra_bytes: float = 0.0,
+    reaches: Reaches | None = None,
+    columns: int | None = None,
 ) -> ManyReplicas:
-    """Steady states of every legal layout of one architecture on many GPUs.
+    """Every legal layout of one architecture on many GPUs, at the most requests that it may run.
 
-    Stages are tried only for GPUs on which no layout of one stage fits.
+    Stages are tried only where no layout of one stage fits.
 
     Args:
         shapes: The architecture in its formats on each GPU.
         look: Constants of the engine.
         traffic: Lengths, and how full replicas are planned to be.
-        objectives: Latencies that the numbers of running requests are narrowed down to.
+        objectives: Latencies to hold.
+        settings: Layout, speculation and the like.
         compute_factor: Speed of compute under a power cap.
-        rounds: How often the numbers of running requests are narrowed down.
+        extra_bytes: Draft model and adapters of one replica.
+        reaches: For each shape the sizes of group that instances allow; its own reach when None.
+        columns: Numbers of running requests that are tried for each layout at first.
 
     Raises:
         NoConstants: If the catalog holds none of a GPU's class.
+        InvalidScenario: If no finite speed follows from these sizes.
     """
-    known = _Constants(look, {}, {})
-    fleet = _Fleet(shapes, [known.of(shape) for shape in shapes], traffic, look)
-    layout, index = _layouts(shapes, with_stages=False)
-    room = fleet.room(layout, index)
-    roomless = [place for place in range(len(shapes)) if not np.any(room.fits[index == place])]
-    if roomless:
-        layout, index = _layouts(shapes, with_stages=True)
-        is_tried = (layout.pipeline_parallel == 1) | np.isin(index, roomless)
-        kept = np.flatnonzero(is_tried)
-        layout, index = layout.taken(kept), index[kept]
-        room = fleet.room(layout, index)
-    speed = fleet.speed(index, compute_factor)
-    engine = float(fleet.pairs[0][1].running_requests_maximum)
-    found = _narrowed(speed, (layout, room), engine, objectives, rounds)
-    return ManyReplicas(shapes, index, found)
+    known = _Known(look, settings)
+    pairs = [known.constants(shape) for shape in shapes]
+    fleet = _Fleet(shapes, pairs, traffic, look, settings, compute_factor, extra_bytes)
+    if settings.layout is not None:
+        index = np.arange(len(shapes))
+        layout = _repeated(settings.layout, index.size)
+    else:
+        layout, index = known.single_stages(shapes)
+        reaches = reaches or [(shape.instance_reach,) for shape in shapes]
+        cut = _unroomed(layout, index, fleet.room(layout, index).fits, reaches)
+        if cut.size:
+            layers = shapes[0].architecture.num_hidden_layers
+            layout, index = _with_stages(layout, index, cut, layers)
+    return fleet.narrowed(layout, index, objectives, columns or COLUMNS)
+
+
+def _repeated(layout: ReplicaLayout, count: int) -> Layout:
+    return Layout(
+        np.full(count, layout.tensor_parallel),
+        np.full(count, layout.pipeline_parallel),
+        np.full(count, layout.attention_data_parallel),
+    )
 
 
 @dataclass(frozen=True)
@@ -194,53 +274,75 @@ class _Fleet:
     pairs: Sequence[tuple[ServingConstants, MemoryConstants]]
     traffic: Traffic
     look: Lookup
+    settings: ReplicaSettings
+    compute_factor: float
+    extra_bytes: float
 
     def room(self, layout: Layout, index: Any) -> Room:
         """Memory of the fullest GPU of each row."""
-        memory = stacked([memory for _, memory in self.pairs], index)
+        memory = _taken(stacked([memory for _, memory in self.pairs]), index, len(self.pairs))
         memory = replace(memory, block_tokens=self.pairs[0][1].block_tokens)
         available: Any = np.array([shape.available_bytes for shape in self.shapes])[index]
         shape = replace(self.shapes[0], available_bytes=available)
-        return room_of(Footprint(shape, memory, self.traffic), layout, self.look.recorder.off())
+        footprint = Footprint(shape, memory, self.traffic, self.extra_bytes)
+        return room_of(footprint, layout, self.look.recorder.off())
 
-    def speed(self, index: Any, compute_factor: float) -> Speed:
+    @cached_property
+    def _stacks(self) -> tuple[ServingConstants, Device]:
+        device = stacked([shape.device for shape in self.shapes]).slowed(self.compute_factor)
+        return stacked([constants for constants, _ in self.pairs]), device
+
+    def speed(self, index: Any) -> Speed:
         """Speed of each row, which stands beside a column of running requests."""
-        column = index[:, None]
-        constants = stacked([constants for constants, _ in self.pairs], column)
-        devices = stacked([shape.device for shape in self.shapes], column)
-        devices = replace(
-            devices,
-            layer_peak_flop_per_s=devices.layer_peak_flop_per_s * compute_factor,
-            wide_peak_flop_per_s=devices.wide_peak_flop_per_s * compute_factor,
-        )
+        column, count = index[:, None], len(self.shapes)
+        constants, device = (_taken(stack, column, count) for stack in self._stacks)
         quiet = self.look.recorder.off()
-        return Speed(self.shapes[0], constants, self.traffic, quiet, devices)
+        return Speed(self.shapes[0], constants, self.traffic, quiet, device, self.settings)
+
+    def narrowed(
+        self, layout: Layout, index: Any, objectives: Objectives, columns: int
+    ) -> ManyReplicas:
+        """Closer and closer to the most requests of each row that meet the objectives."""
+        room = self.room(layout, index)
+        most = engine_limit(self.pairs[0][1]) * layout.data_parallel
+        limits = np.maximum(np.minimum(np.floor(room.running_limit), most), 1.0)
+        low, high = np.ones_like(limits), limits + 1.0
+        tried = self._at(layout, room, index, limits, _between(low, limits, columns))
+        if not np.any(tried.state.is_finite):
+            raise InvalidScenario("no finite speed follows from these sizes")
+        low, high = _closer(tried, low, high, objectives)
+        open_rows = np.flatnonzero((high - low > 1) & room.fits)
+        while open_rows.size:
+            part = taken_rows(tried, open_rows)
+            count = max(CELLS // open_rows.size, COLUMNS)
+            inner = _between(low[open_rows] + 1, high[open_rows] - 1, count)
+            part = self._at(part.layout, part.room, index[open_rows], part.slots, inner)
+            low[open_rows], high[open_rows] = _closer(
+                part, low[open_rows], high[open_rows], objectives
+            )
+            open_rows = open_rows[high[open_rows] - low[open_rows] > 1]
+        found = self._at(layout, room, index, limits, low[:, None])
+        return ManyReplicas(self.shapes, index, tried, found)
+
+    def _at(self, layout: Layout, room: Room, index: Any, slots: Any, running: Any) -> Sweep:
+        rows = layout.taken((slice(None), None))
+        state = self.speed(index).at(rows, running, slots[:, None])
+        return Sweep(layout, running, state, room, slots)
 
 
-def _narrowed(
-    speed: Speed,
-    rows_and_room: tuple[Layout, Room],
-    engine_maximum: float,
-    objectives: Objectives,
-    rounds: int,
-) -> Sweep:
-    """Rising numbers of requests for each layout, closer and closer to the last that holds."""
-    layout, room = rows_and_room
-    most = engine_maximum * layout.data_parallel
-    limits = np.maximum(np.minimum(np.floor(room.running_limit), most), 1.0)
-    rows = layout.taken((slice(None), None))
-    low, high = np.ones_like(limits), limits
-    steps = np.linspace(0.0, 1.0, COLUMNS)
-    found: Sweep | None = None
-    for _ in range(rounds):
-        running = np.round(low[:, None] * (high / low)[:, None] ** steps)
-        state = speed.at(rows, running, limits[:, None])
-        found = Sweep(layout, running, state, room, limits)
-        held = meets(state, objectives)
-        last = held.shape[1] - 1 - np.argmax(held[:, ::-1], axis=1)
-        places = np.arange(last.size)
-        low = np.where(held.any(axis=1), running[places, last], 1.0)
-        high = running[places, np.minimum(last + 1, held.shape[1] - 1)]
-    if found is None:
-        raise ValueError("at least one round is needed")
-    return found
+def _between(low: Any, high: Any, count: int) -> Any:
+    """Whole numbers from one end to the other in equal ratios. [count]"""
+    steps = np.linspace(0.0, 1.0, count)
+    return np.round(low[:, None] * (high / low)[:, None] ** steps)
+
+
+def _closer(found: Sweep, low: Any, high: Any, objectives: Objectives) -> tuple[Any, Any]:
+    """The last number tried that holds and the next one that does not; one where none holds."""
+    held, places = meets(found.state, objectives), np.arange(low.size)
+    last = held.shape[1] - 1 - np.argmax(held[:, ::-1], axis=1)
+    is_held = held.any(axis=1)
+    above = np.append(found.running, high[:, None], axis=1)
+    first = np.where(is_held, above[places, last + 1], found.running[:, 0])
+    lowest = np.where(is_held, found.running[places, last], low)
+    # Rounded numbers repeat where they are close: the next larger one counts.
+    return lowest, np.maximum(first, lowest + 1)

@@ -160,11 +160,11 @@ class Passes:
     def _link_s(self, ranks: Any, sent_bytes: Any, *, latency_share: Any = 1.0) -> Any:
         """One message of every rank, over the scale-up link where it joins all ranks. [s]"""
         device = self.device
-        is_within = ranks <= device.scale_up_gpu_count
+        is_within, is_many = ranks <= device.scale_up_gpu_count, ranks > 1
         total: Any = 0.0
         for link, rate, is_used in (
-            (self.constants.scale_up, device.scale_up_bytes_per_s, is_within),
-            (self.constants.pcie, device.pcie_bytes_per_s, ~is_within),
+            (self.constants.scale_up, device.scale_up_bytes_per_s, is_within & is_many),
+            (self.constants.pcie, device.pcie_bytes_per_s, ~is_within & is_many),
         ):
             if link is None:
                 continue
@@ -172,7 +172,7 @@ class Passes:
                 sent_bytes=sent_bytes,
                 bytes_per_s=rate,
                 link_fraction=link.bandwidth_fraction,
-                message_count=(ranks > 1) * latency_share,
+                message_count=is_many * latency_share,
                 latency_s=link.latency_s,
             )
             total = total + np.where(is_used, seconds, 0.0)
@@ -200,8 +200,8 @@ class Passes:
         seconds = exchange.latency_s + self._link_s(ranks, sent, latency_share=0.0)
         return np.where(np.asarray(layout.data_parallel) > 1, np.sum(rows.layer_count), 0) * seconds
 
-    def decode_attention(self, layout: Layout, sequences: Any) -> Pass:
-        """Attention of one new token of each sequence over its cache."""
+    def decode_attention(self, layout: Layout, sequences: Any, tokens_each: int = 1) -> Pass:
+        """Attention of the new tokens of each sequence over its cache, which is read once."""
         rows, constants = self.shape.cache, self.constants.attention
         ranks = np.asarray(layout.tensor_parallel)[..., None]
         context = self.traffic.context_tokens_mean
@@ -210,7 +210,7 @@ class Passes:
         cached = cached * self.shape.kv_format.bytes_per_element + 2 * rows.state_bytes / ranks
         moved = sequences * np.sum(rows.layer_count * cached, axis=-1)
         pairs = rows.layer_count * rows.decode_pair_flops * read
-        flops = sequences * np.sum(pairs / ranks, axis=-1)
+        flops = sequences * tokens_each * np.sum(pairs / ranks, axis=-1)
         bandwidth = constants.decode_bandwidth_fraction * self.device.bandwidth_bytes_per_s
         memory_s = moved / bandwidth
         compute_s = flops / (constants.latent_compute_fraction * self.device.wide_peak_flop_per_s)

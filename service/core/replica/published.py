@@ -31,6 +31,12 @@ define_quantity(
     per="replica",
     formula="answer tokens of a request · requests per second",
 )
+define_quantity(
+    "draft_and_adapter_bytes_per_gpu",
+    unit="B",
+    per="gpu",
+    formula="2 · (weights of the draft model + weights of adapters) / TP, taken out of the pool",
+)
 for _phase in ("decode", "prefill"):
     define_quantity(
         f"{_phase}_intensity_flop_per_byte",
@@ -52,8 +58,8 @@ def record_choice(
     recorder: Recorder, choice: Choice, *, sequences_at_p95: float, output_tokens_per_s: float
 ) -> None:
     """Size of the replica, and what it holds and yields at once."""
-    recorder.note("gpu_count_per_replica", choice.layout.gpu_count)
-    recorder.note("concurrency_per_replica", choice.running)
+    recorder.note("gpu_count_per_replica", choice.gpu_count)
+    recorder.note("concurrency_per_replica", choice.concurrency)
     is_bounded = sequences_at_p95 < float("inf")
     recorder.note("concurrency_at_p95_length", sequences_at_p95 if is_bounded else None)
     recorder.note("output_tokens_per_s_per_replica", output_tokens_per_s)

@@ -9,8 +9,17 @@ import numpy as np
 from service.core.estimates import Infeasibility
 from service.core.hardware import Gpu, NumberFormat
 from service.core.recorder import Recorder
-from service.core.replica.search import Footprint, Objectives, Room, Sweep, fitting_layouts
-from service.core.replica.shape import Layout
+from service.core.replica.search import (
+    Footprint,
+    Objectives,
+    Room,
+    Sweep,
+    fitting_layouts,
+    legal_data_parallel,
+    legal_tensor_parallel,
+)
+from service.core.replica.shape import Layout, ReplicaShape
+from service.core.scenarios.replica_settings import ReplicaLayout
 from service.core.scenarios.serving_service import ServingService
 from service.core.units import BYTES_PER_GIB
 
@@ -40,6 +49,64 @@ def _layout_text(layout: Layout, index: Any = ()) -> str:
     pipeline = int(np.asarray(layout.pipeline_parallel)[index])
     stages = f" and pipeline_parallel {pipeline}" if pipeline > 1 else ""
     return f"tensor_parallel {tensor}{stages}"
+
+
+def illegal_layout(layout: ReplicaLayout, shape: ReplicaShape, name: str) -> Infeasibility | None:
+    """Why a given layout cannot be, with the nearest that can."""
+    degrees, ranks = legal_tensor_parallel(shape), legal_data_parallel(shape)
+    layers = shape.architecture.num_hidden_layers
+    wanted = (
+        ("tensor_parallel", layout.tensor_parallel, degrees),
+        ("pipeline_parallel", layout.pipeline_parallel, tuple(range(1, layers + 1))),
+        ("attention_data_parallel", layout.attention_data_parallel, ranks),
+    )
+    for field, degree, legal in wanted:
+        if degree not in legal:
+            nearest = min(legal, key=lambda n: (abs(np.log(n / degree)), -n))
+            shown = ", ".join(map(str, legal)) if len(legal) <= 16 else f"1 to {legal[-1]}"
+            fix = f"{field} {nearest}; legal are {shown}"
+            return _illegal(shape, name, field, (degree, nearest), fix)
+    joined = layout.tensor_parallel * layout.attention_data_parallel
+    reach = shape.scale_up_gpu_count
+    if layout.attention_data_parallel > 1 and joined > reach:
+        ranks_left = max(rank for rank in ranks if rank * layout.tensor_parallel <= reach)
+        fix = f"attention_data_parallel {ranks_left} at tensor_parallel {layout.tensor_parallel}"
+        field = "tensor_parallel times attention_data_parallel"
+        return _illegal(shape, name, field, (joined, reach), fix)
+    return None
+
+
+def _illegal(
+    shape: ReplicaShape, name: str, field: str, degrees: tuple[int, int], fix: str
+) -> Infeasibility:
+    held = shape.instance_gpu_count
+    where = "" if held is None else f" in instances of {held} GPU{'s' if held > 1 else ''}"
+    return Infeasibility(
+        workload=name,
+        code="layout",
+        limit=f"{field} of {shape.architecture.name} on {shape.gpu.name}{where}",
+        needed=degrees[0],
+        available=degrees[1],
+        unit="count",
+        nearest_fix=fix,
+    )
+
+
+def instances_too_small(name: str, gpu: Gpu, group_and_instance: tuple[int, int]) -> Infeasibility:
+    """Groups that talk in every layer would be cut by the edge of the largest instance."""
+    group, instance = group_and_instance
+    return Infeasibility(
+        workload=name,
+        code="layout",
+        limit=f"GPUs of the largest instance with a price of {gpu.name}",
+        needed=group,
+        available=instance,
+        unit="gpu",
+        nearest_fix=(
+            f"a price of instances of {group} or more {gpu.name}: set prices_per_gpu_hour of "
+            f"{gpu.key}, which is then taken for nodes of {gpu.node_gpu_count}"
+        ),
+    )
 
 
 def no_layout_fits(

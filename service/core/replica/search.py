@@ -12,17 +12,13 @@ from service.core.recorder import Recorder
 from service.core.replica.constants import MemoryConstants, Needs
 from service.core.replica.passes import Traffic
 from service.core.replica.shape import Layout, ReplicaShape
-from service.core.replica.speed import Speed, SteadyState
+from service.core.replica.speed import SteadyState
 from service.core.value import MAX_COUNT
 
 PIPELINE_DEGREES = (2, 3, 4, 6, 8, 12, 16)
 """Stages that are tried where tensor parallelism alone does not hold the model."""
 MAXIMUM_RUNNING = 8192
 """Running requests that the search looks at; no engine's default is near it."""
-DENSE_GRID = 32
-"""Every number of requests up to this one is tried, then steps of a few percent."""
-GRID_RATIO = 1.04
-
 
 HeldReplicas = Callable[[Any], Any]
 """Replicas that are held at the busiest hour, from the units a second of one."""
@@ -35,6 +31,8 @@ class Footprint:
     shape: ReplicaShape
     memory: MemoryConstants
     traffic: Traffic
+    extra_bytes: float = 0.0
+    """Draft model and adapters, divided over tensor parallelism. [B]"""
 
 
 @dataclass(frozen=True)
@@ -93,6 +91,20 @@ class Choice:
     cache_limit: int
     """Requests that the cache holds at once."""
     data_parallel: int = 1
+    prefill_copies: int = 0
+    """Copies of the layout that read prompts alone; 0 where each copy does both."""
+    decode_copies: int = 1
+    """Copies that make answers."""
+
+    @property
+    def gpu_count(self) -> int:
+        """GPUs of one replica, all its copies. [count]"""
+        return int(self.layout.gpu_count) * (self.prefill_copies + self.decode_copies)
+
+    @property
+    def concurrency(self) -> int:
+        """Requests that make answers at once in one replica. [count]"""
+        return self.running * self.decode_copies
 
     @property
     def is_memory_bound(self) -> bool:
@@ -125,7 +137,7 @@ def legal_tensor_parallel(shape: ReplicaShape) -> tuple[int, ...]:
     gpu, architecture = shape.gpu, shape.architecture
     reach = shape.scale_up_gpu_count
     if gpu.pcie_gb_per_s_per_direction:
-        reach = max(reach, gpu.node_gpu_count)
+        reach = max(reach, min(gpu.node_gpu_count, shape.instance_reach))
     widths = architecture.head_counts or (architecture.hidden_size,)
     shards = {group.attention.cache_shard_count for group in architecture.layer_groups}
     return tuple(
@@ -139,6 +151,7 @@ def room_of(footprint: Footprint, layout: Layout, recorder: Recorder) -> Room:
     """Memory of the fullest GPU under one layout or many."""
     shape, memory, traffic = footprint.shape, footprint.memory, footprint.traffic
     weights = shape.weight_bytes_per_gpu(recorder, layout)
+    weights = weights + footprint.extra_bytes / layout.tensor_parallel
     overhead, pool = shape.pool_bytes_per_gpu(recorder, memory, layout, weights)
     share = memory.allocated_output_fraction
     running = traffic.input_tokens_mean + share * traffic.output_tokens_mean
@@ -203,14 +216,6 @@ def fitting_layouts(footprint: Footprint, recorder: Recorder) -> tuple[Layout, R
     return layout, room_of(footprint, layout, quiet)
 
 
-def _running_grid(limit: float) -> Any:
-    top = max(int(limit), 1)
-    step_count = int(np.ceil(np.log(max(top / DENSE_GRID, 1.0)) / np.log(GRID_RATIO)))
-    sparse = DENSE_GRID * GRID_RATIO ** np.arange(1, step_count + 1)
-    grid = np.concatenate((np.arange(1, min(top, DENSE_GRID) + 1), np.round(sparse), [top]))
-    return np.unique(np.minimum(grid, top))
-
-
 def engine_limit(memory: MemoryConstants) -> float:
     """Requests that the engine runs at once.
 
@@ -224,35 +229,6 @@ def engine_limit(memory: MemoryConstants) -> float:
             pointer="/scenario/assumption_overrides",
         )
     return float(np.floor(limit))
-
-
-def sweep(speed: Speed, memory: MemoryConstants, layout: Layout, room: Room) -> Sweep:
-    """Steady states of all layouts at rising numbers of requests, up to what each can run."""
-    limits = np.minimum(np.floor(room.running_limit), engine_limit(memory) * layout.data_parallel)
-    limits = np.maximum(limits, 1.0)
-    running = np.minimum(_running_grid(float(limits.max())), limits[:, None])
-    return _at(speed, layout, room, running, limits)
-
-
-def _at(speed: Speed, layout: Layout, room: Room, running: Any, slots: Any) -> Sweep:
-    state = speed.at(layout.taken((slice(None), None)), running, slots[:, None])
-    return Sweep(layout, running, state, room, slots)
-
-
-def _last_held(found: Sweep, objectives: Objectives) -> tuple[Any, Any]:
-    """Where each layout runs most requests within the objectives, and whether it does at all."""
-    held = meets(found.state, objectives)
-    return held.shape[1] - 1 - np.argmax(held[:, ::-1], axis=1), held.any(axis=1)
-
-
-def refined(speed: Speed, found: Sweep, objectives: Objectives) -> Sweep:
-    """Every number of requests between each layout's last step that holds and the next one."""
-    last, _ = _last_held(found, objectives)
-    start = found.running[np.arange(last.size), last]
-    top = np.minimum(np.floor(start * GRID_RATIO) + 1, found.running[:, -1])
-    steps = np.arange(np.max(top - start) + 1)
-    running = np.minimum(start[:, None] + steps, top[:, None])
-    return _at(speed, found.layout, found.room, running, found.slots)
 
 
 def packed_gpu_count(gpu_count: Any, gpu_multiple: int) -> Any:
@@ -276,9 +252,7 @@ def cheapest(
 ) -> Choice | None:
     """The layout that holds the fewest GPUs at the busiest hour, each at its most requests.
 
-    Among equals the fewest GPUs for a unit of load win, then the smaller replica. None where no
-    layout meets the objectives. For each layout more load never holds fewer GPUs, and so neither
-    does the fewest of all.
+    None where no layout meets the objectives.
 
     Args:
         found: Layouts at rising numbers of requests.
@@ -286,22 +260,56 @@ def cheapest(
         gpu_multiple: GPUs that are rented or bought at once.
         held_replicas: Replicas held for capacities of one replica; None to weigh a unit of load.
     """
-    last, is_held = _last_held(found, objectives)
-    possible = np.flatnonzero(is_held)
-    if possible.size == 0:
+    held = meets(found.state, objectives)
+    last = held.shape[1] - 1 - np.argmax(held[:, ::-1], axis=1)
+    rows = np.arange(last.size)
+    copies = np.broadcast_to(found.state.copies, held.shape)[rows, last]
+    best = cheapest_rows(
+        np.flatnonzero(held.any(axis=1)),
+        gpus=found.layout.gpu_count * copies,
+        rate=found.state.units_per_s[rows, last],
+        gpu_multiple=gpu_multiple,
+        held_replicas=held_replicas,
+    )
+    if best.size == 0:
         return None
-    gpus = found.layout.gpu_count
-    rate = found.state.units_per_s[np.arange(last.size), last]
+    return choice_at(found, int(best[0]), int(last[best[0]]))
+
+
+def cheapest_rows(
+    rows: Any,
+    *,
+    gpus: Any,
+    rate: Any,
+    gpu_multiple: Any,
+    held_replicas: HeldReplicas | None = None,
+    group: Any = 0,
+) -> Any:
+    """Place of the row with the fewest held GPUs in each group, the groups in rising order.
+
+    Among equals the fewest GPUs for a unit of load win, then the smaller replica. For each row more
+    load never holds fewer GPUs, and so neither does the fewest of all.
+    """
     taken = packed_gpu_count(gpus, gpu_multiple)
     cost = taken / rate
     held = cost if held_replicas is None else taken * held_replicas(rate)
-    row = min(possible, key=lambda i: (float(held[i]), float(cost[i]), int(gpus[i])))
+    groups = np.broadcast_to(group, np.shape(gpus))
+    order = rows[np.lexsort((gpus[rows], cost[rows], held[rows], groups[rows]))]
+    return order[np.unique(groups[order], return_index=True)[1]]
+
+
+def choice_at(found: Sweep, row: int, column: int) -> Choice:
+    """The layout of a row with the requests of a column."""
+    layout, cell = found.layout, (row, column)
+    shape = found.running.shape
     return Choice(
-        tensor_parallel=int(found.layout.tensor_parallel[row]),
-        pipeline_parallel=int(found.layout.pipeline_parallel[row]),
-        running=int(found.running[row, last[row]]),
+        tensor_parallel=int(layout.tensor_parallel[row]),
+        pipeline_parallel=int(layout.pipeline_parallel[row]),
+        running=int(found.running[cell]),
         cache_limit=int(np.minimum(found.room.running_limit[row], MAX_COUNT)),
-        data_parallel=int(np.broadcast_to(found.layout.data_parallel, gpus.shape)[row]),
+        data_parallel=int(np.broadcast_to(layout.data_parallel, shape[:1])[row]),
+        prefill_copies=int(np.broadcast_to(found.state.prefill_copies, shape)[cell]),
+        decode_copies=int(np.broadcast_to(found.state.decode_copies, shape)[cell]),
     )
 
 

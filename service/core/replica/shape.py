@@ -1,6 +1,6 @@
 """A replica in numbers: what an architecture in given formats asks of each GPU of a layout."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -66,6 +66,31 @@ class Device:
     """GPUs that the scale-up link joins; 1 where its bandwidth is not known."""
     pcie_bytes_per_s: Any
 
+    def slowed(self, compute_factor: float) -> "Device":
+        """The same with compute at a share of its peak, as under a power cap."""
+        return replace(
+            self,
+            layer_peak_flop_per_s=self.layer_peak_flop_per_s * compute_factor,
+            wide_peak_flop_per_s=self.wide_peak_flop_per_s * compute_factor,
+        )
+
+
+SERVER_GPU_COUNT = 16
+"""GPUs of the largest usual server: links that join more of them leave it."""
+
+
+def instance_reach(gpu: Gpu, instance_gpu_count: int | None) -> int:
+    """GPUs that may talk in every layer where instances have this many. [count]
+
+    A group of tensor parallelism must not be cut by the edge of an instance: between instances
+    there is the network alone. Racks whose link joins more than a server's GPUs are sold in smaller
+    instances that share that link; but where the usual node has one GPU, such a rack is the
+    exception, and one GPU that is rented alone has no link.
+    """
+    widest = max(gpu.scale_up_domain_gpu_count, gpu.node_gpu_count)
+    is_rack = gpu.scale_up_domain_gpu_count > SERVER_GPU_COUNT and gpu.node_gpu_count > 1
+    return widest if instance_gpu_count is None or is_rack else min(instance_gpu_count, widest)
+
 
 def matrix_mode(gpu: Gpu, weights: NumberFormat) -> ComputePrecision | None:
     """Mode of the matrix unit that multiplies such weights: the format's own, else its fallback."""
@@ -88,6 +113,8 @@ class ReplicaShape:
     expert_width_multiple: float
     weight_precision: ComputePrecision
     """Mode of the matrix unit for weights in the format."""
+    instance_gpu_count: int | None = None
+    """GPUs of one instance; None where nothing says how they are held together."""
 
     @cached_property
     def cache(self) -> CacheRows:
@@ -210,8 +237,18 @@ class ReplicaShape:
 
     @property
     def scale_up_gpu_count(self) -> int:
-        """GPUs that the scale-up link joins; 1 where its bandwidth is not known. [count]"""
-        return self.gpu.scale_up_domain_gpu_count if self.gpu.scale_up_bytes_per_s > 0 else 1
+        """GPUs that the scale-up link joins; 1 where its bandwidth is not known. [count]
+
+        Instances end it, unless it is a rack's: then it joins instances, too.
+        """
+        gpu = self.gpu
+        joined = gpu.scale_up_domain_gpu_count if gpu.scale_up_bytes_per_s > 0 else 1
+        return min(joined, self.instance_reach)
+
+    @property
+    def instance_reach(self) -> int:
+        """GPUs that may talk in every layer: those of one instance, or of a rack's link. [count]"""
+        return instance_reach(self.gpu, self.instance_gpu_count)
 
     @property
     def is_weight_only(self) -> bool:
@@ -297,6 +334,23 @@ class ReplicaShape:
             state_bytes=rows.state_bytes,
             tensor_parallel=layout.tensor_parallel,
             bytes_per_element=self.kv_format.bytes_per_element,
+        )
+
+    def sequence_bytes(self, tokens: float) -> float:
+        """Cache of one sequence over all GPUs, without copies and unfilled blocks. [B]"""
+        rows = self.cache
+        return float(
+            serving_memory.kv_cache_bytes_per_sequence(
+                sequence_tokens=tokens,
+                block_tokens=1,
+                layer_count=rows.layer_count,
+                cache_elements_per_token=rows.elements,
+                cache_shard_count=rows.shards,
+                span_tokens=rows.span_tokens,
+                state_bytes=rows.state_bytes,
+                tensor_parallel=1,
+                bytes_per_element=self.kv_format.bytes_per_element,
+            )
         )
 
     def token_bytes_per_gpu(self, recorder: Recorder, layout: Layout) -> Any:

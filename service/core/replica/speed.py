@@ -7,13 +7,40 @@ import numpy as np
 
 from service.core.formulas import queueing, serving_latency
 from service.core.formulas.communication import ELEMENT_BYTES
+from service.core.recorder import Recorder
+from service.core.registry import define_quantity
 from service.core.replica.passes import Pass, Passes
 from service.core.replica.shape import Layout
+from service.core.scenarios.replica_settings import ReplicaSettings
+from service.core.units import BYTES_PER_GB
 
 TAIL = 0.95
 """Quantile of the time to first token that is published."""
 FREE_DEVIATIONS = 3.0
 """Free slots, in standard deviations of a Poisson load, above which nobody waits for one."""
+NO_SETTINGS = ReplicaSettings()
+
+define_quantity(
+    "prefill_copies_per_replica",
+    unit="count",
+    per="replica",
+    formula="copies that read prompts alone: the best whole ratio of at most 8 of a kind",
+    sources=(serving_latency.DISAGGREGATION,),
+)
+define_quantity(
+    "decode_copies_per_replica",
+    unit="count",
+    per="replica",
+    formula="copies that make answers alone: the best whole ratio of at most 8 of a kind",
+    sources=(serving_latency.DISAGGREGATION,),
+)
+define_quantity(
+    "kv_transfer_s",
+    unit="s",
+    per="replica",
+    formula="cache of one prompt / bandwidth between the copies",
+    sources=(serving_latency.DISAGGREGATION,),
+)
 
 
 @dataclass(frozen=True)
@@ -28,6 +55,19 @@ class SteadyState:
     units_per_s: Any
     decode: Pass
     prefill: Pass
+    tokens_per_pass: Any = 1.0
+    """Tokens of one sequence that one pass yields: more than one under speculation."""
+    prefill_copies: Any = 0
+    """Copies of the layout that read prompts alone; 0 where each copy does both."""
+    decode_copies: Any = 1
+    """Copies that make answers."""
+    transfer_s: Any = 0.0
+    """Time in which the cache of one prompt goes from one copy to another."""
+
+    @property
+    def copies(self) -> Any:
+        """Copies of the layout that make up one replica. [count]"""
+        return self.prefill_copies + self.decode_copies
 
     @property
     def is_finite(self) -> Any:
@@ -41,6 +81,9 @@ class SteadyState:
 class Speed(Passes):
     """Computes the steady state of one shape under one set of constants."""
 
+    settings: ReplicaSettings = NO_SETTINGS
+    """Speculation, and whether prompts and answers have copies of their own."""
+
     def at(self, layout: Layout, running: Any, slots: Any = None) -> SteadyState:
         """The steady state with this many requests running, of those that the replica can hold.
 
@@ -53,9 +96,13 @@ class Speed(Passes):
     def without_waiting(self, layout: Layout, running: Any) -> SteadyState:
         """The steady state with this many requests running, each on its own at its first token."""
         prompt = self.prompt_attention(layout)
-        decode, step = self._decode(layout, running)
+        decode, step = self._decode(layout, running, 1, self.recorder)
+        step, tokens = self._speculative(layout, running, step)
         share = self._prefill_share(layout, running, prompt)
         idle = self._prefill(layout, prompt)
+        if self.settings.disaggregation is not None:
+            state = SteadyState(step, share, idle.seconds, step, idle.seconds, 0.0, decode, idle)
+            return self._apart(running, replace(state, tokens_per_pass=tokens))
         tpot = self.recorder.evaluate(
             serving_latency.tpot_mean_s,
             decode_step_s=step,
@@ -70,25 +117,73 @@ class Speed(Passes):
             decode_step_s=step,
             prefill_share_s=share,
         )
-        return SteadyState(step, share, idle.seconds, tpot, idle.seconds, units, decode, idle)
+        return SteadyState(
+            step, share, idle.seconds, tpot, idle.seconds, units, decode, idle, tokens
+        )
 
-    def _decode(self, layout: Layout, running: Any) -> tuple[Pass, Any]:
-        engine, data_ranks = self.constants.engine, layout.data_parallel
+    def _apart(self, running: Any, state: SteadyState) -> SteadyState:
+        """Copies that read prompts and copies that make answers, as many of each as suits."""
+        tiny = np.finfo(float).tiny
+        prompts = 1.0 / np.maximum(state.prefill_share_s, tiny)
+        answers = running / (self.traffic.output_tokens_mean * state.decode_step_s)
+        readers, makers = serving_latency.copies_apart(readers_per_maker=answers / prompts)
+        rate = np.minimum(readers * prompts, makers * answers)
+        transfer = self.shape.sequence_bytes(max(self.traffic.input_tokens_mean, 1.0))
+        asked = self.settings.disaggregation
+        link = np.inf if asked is None else asked.transfer_gb_per_s * BYTES_PER_GB
+        if self.recorder.is_on:
+            self.recorder.note("tpot_mean_s", float(state.tpot_mean_s))
+            self.recorder.note("units_per_s_per_replica", float(rate))
+            self.recorder.note("prefill_copies_per_replica", float(readers))
+            self.recorder.note("decode_copies_per_replica", float(makers))
+            self.recorder.note("kv_transfer_s", transfer / link)
+        return replace(
+            state,
+            units_per_s=rate,
+            prefill_copies=readers,
+            decode_copies=makers,
+            transfer_s=transfer / link,
+        )
+
+    def _decode(
+        self, layout: Layout, running: Any, tokens_each: int, recorder: Recorder
+    ) -> tuple[Pass, Any]:
+        """One pass with this many tokens of every running sequence."""
         together = running / layout.pipeline_parallel
-        batch = together / data_ranks
-        weights = self.layers(layout, batch).plus(self.experts(layout, together))
+        sequences = together / layout.data_parallel
+        batch = sequences * tokens_each
+        weights = self.layers(layout, batch).plus(self.experts(layout, together * tokens_each))
         weights = weights.plus(self.head(layout, batch))
-        attention = self.decode_attention(layout, batch)
-        step = self.recorder.evaluate(
+        attention = self.decode_attention(layout, sequences, tokens_each)
+        step = recorder.evaluate(
             serving_latency.decode_step_s,
             weights_s=weights.seconds + self.sampling_s(batch),
             attention_s=attention.seconds,
             collectives_s=self.collectives_s(layout, batch),
             host_s=self.host_s(layout, running),
-            stage_loss_fraction=engine.stage_loss_fraction,
+            stage_loss_fraction=self.constants.engine.stage_loss_fraction,
             pipeline_parallel=layout.pipeline_parallel,
         )
         return weights.plus(attention), step
+
+    def _speculative(self, layout: Layout, running: Any, step: Any) -> tuple[Any, Any]:
+        """Time for each token, and tokens of a pass: one, or what a checked draft yields."""
+        asked = self.settings.speculation
+        if asked is None:
+            return step, 1.0
+        _, checking = self._decode(layout, running, asked.draft_tokens + 1, self.recorder.off())
+        tokens = serving_latency.speculative_tokens_per_step(
+            acceptance_fraction=asked.acceptance_fraction, draft_tokens=asked.draft_tokens
+        )
+        per_token = self.recorder.evaluate(
+            serving_latency.speculative_token_s,
+            decode_step_s=step,
+            checking_step_s=checking,
+            draft_tokens=asked.draft_tokens,
+            draft_cost_fraction=asked.draft_cost_fraction,
+            tokens_per_step=tokens,
+        )
+        return per_token, tokens
 
     def host_s(self, layout: Layout, running: Any) -> Any:
         """Host time of one step: fixed, of each layer, of each sequence a rank sees. [s]"""
@@ -130,6 +225,8 @@ class Speed(Passes):
         joined = self.device_s(layout, batch + chunk) - self.device_s(layout, batch)
         apart = self.chunk(layout, chunk, data_ranks).seconds
         weight = engine.prefill_in_step_fraction
+        if self.settings.disaggregation is not None:
+            weight = 0.0  # no decode steps on that copy to join
         return self.recorder.evaluate(
             serving_latency.prefill_share_s,
             input_tokens_mean=self.traffic.computed_prompt_tokens,
@@ -160,7 +257,7 @@ class Speed(Passes):
         engine, traffic = self.constants.engine, self.traffic
         service = self.recorder.evaluate(
             serving_latency.service_time_s,
-            prefill_share_s=state.prefill_share_s,
+            prefill_share_s=np.where(state.prefill_copies > 0, 0.0, state.prefill_share_s),
             tpot_mean_s=state.tpot_mean_s,
             output_tokens_mean=traffic.output_tokens_mean,
         )
@@ -169,14 +266,19 @@ class Speed(Passes):
             return np.full(np.shape(service), np.inf)
         arrivals = state.units_per_s * traffic.utilization_fraction
         share = np.maximum(state.prefill_share_s, np.finfo(float).tiny)
-        prompts = self._queue_p95_s(np.minimum(arrivals * share, 1.0), 1, arrivals, share)
+        readers = np.maximum(state.prefill_copies, 1)  # each with a queue of its own
+        coming = arrivals / readers
+        prompts = self._queue_p95_s(np.minimum(coming * share, 1.0), 1, coming, share)
         waits = self._wait_probability(running, slots)
+        steps = engine.steps_waited * state.decode_step_s * state.tokens_per_pass
         return self.recorder.evaluate(
             serving_latency.ttft_p95_s,
             prefill_s=state.prefill_s + engine.loaded_request_s,
-            steps_s=engine.steps_waited * state.decode_step_s,
+            steps_s=steps + state.transfer_s,
             prompt_queue_p95_s=prompts,
-            slot_queue_p95_s=self._queue_p95_s(waits, slots, arrivals, service),
+            slot_queue_p95_s=self._queue_p95_s(
+                waits, slots, arrivals / state.decode_copies, service
+            ),
         )
 
     def _queue_p95_s(self, waits: Any, servers: Any, arrivals: Any, service: Any) -> Any:

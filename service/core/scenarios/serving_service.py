@@ -7,6 +7,7 @@ from typing_extensions import TypeAliasType
 
 from service.core.scenarios.demand import DailyTokensLoad, DemandProfile, PeakRequestsLoad, TimeZone
 from service.core.scenarios.refs import ArchitectureRef, GpuRef
+from service.core.scenarios.replica_settings import ReplicaSettings
 from service.core.value import (
     Count,
     CountOrZero,
@@ -112,6 +113,8 @@ class ServingService(Value):
     """Latency to hold; null sizes for throughput only, and an advisory says so."""
     capacity: Capacity = EstimatedCapacity()
     """How a replica's capacity is known."""
+    replica: ReplicaSettings = ReplicaSettings()
+    """How a replica is spread, loaded and sped up; left out where the capacity is measured."""
     headroom: Headroom = Headroom()
     """What is held above the need."""
 
@@ -122,6 +125,8 @@ class ServingService(Value):
             missing = [name for name in needed if getattr(self, name) is None]
             if missing:
                 raise ValueError(f"{', '.join(missing)}: needed unless capacity.kind is measured")
+        elif self.replica != ReplicaSettings():
+            raise ValueError("replica: a measured capacity holds all that it says; leave it out")
         if self.load.kind == "daily_tokens" and not self.tokens_per_unit:
             raise ValueError("daily_tokens needs input_tokens_mean and output_tokens_mean")
         mean, tail = self.tokens_per_unit, self.sequence_tokens_p95

@@ -1,26 +1,21 @@
 """Memory of a serving replica: weights by part, cache by token and sequence, what fits at once."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from service.core.answers import EstimateAnswer, recorder_for, shared_fields
 from service.core.estimates import Infeasibility, Range, ServingMemory
 from service.core.formulas import serving_memory
-from service.core.registry import define_quantity
 from service.core.replica.constants import memory_constants
 from service.core.replica.lookup import spread
-from service.core.replica.search import Footprint, Room, legal_tensor_parallel, room_of
+from service.core.replica.search import Room, legal_tensor_parallel, room_of
+from service.core.scenarios.replica_settings import ReplicaLayout
 from service.core.serving.case import Case, resolve_case
-from service.core.serving.questions import ReplicaLayout, ReplicaQuestion
+from service.core.serving.questions import ReplicaQuestion
 from service.core.snapshot import CatalogSnapshot
 from service.core.units import BYTES_PER_GIB
 from service.core.value import Value
-
-define_quantity(
-    "draft_and_adapter_bytes_per_gpu",
-    unit="B",
-    per="gpu",
-    formula="2 · (weights of the draft model + weights of adapters) / TP, taken out of the pool",
-)
 
 
 class ServingMemoryQuestion(ReplicaQuestion):
@@ -125,7 +120,7 @@ def _answer(case: Case) -> ServingMemoryAnswer:
 
 def _memory(case: Case, room: Room) -> ServingMemory:
     return ServingMemory(
-        weights=(float(room.weight_bytes) + case.extra_bytes) / BYTES_PER_GIB,
+        weights=float(room.weight_bytes) / BYTES_PER_GIB,
         kv_cache=float(room.pool_bytes) / BYTES_PER_GIB,
         overhead=float(room.overhead_bytes) / BYTES_PER_GIB,
         available=case.shape.available_bytes / BYTES_PER_GIB,
@@ -156,11 +151,9 @@ def _pool_range(case: Case) -> Range:
     is_large = shape.gpu.memory_gb >= look.exact("large_card_memory_gb")
     card, kind = "large_card" if is_large else "small_card", needs.kind
     varied = look.varied()
-    room = room_of(
-        Footprint(shape, memory_constants(varied, shape.gpu, needs), case.traffic), layout, quiet
-    )
-    pool = np.maximum(room.pool_bytes - case.extra_bytes, 0.0)
-    constants = spread(np.atleast_1d(pool))
+    memory = memory_constants(varied, shape.gpu, needs)
+    room = room_of(replace(case.footprint, memory=memory), layout, quiet)
+    constants = spread(np.atleast_1d(room.pool_bytes))
     factor = case.lookup(case.recorder).assumption("kv_pool_residual_factor", card, kind)
     return Range(
         value=constants.value,
@@ -201,7 +194,7 @@ def _parts(case: Case) -> WeightParts:
 
 
 def _does_not_fit(case: Case, room: Room) -> Infeasibility:
-    needed = room.weight_bytes + room.overhead_bytes + case.extra_bytes + room.tail_sequence_bytes
+    needed = room.weight_bytes + room.overhead_bytes + room.tail_sequence_bytes
     share = float(case.footprint.memory.utilization_fraction)
     return Infeasibility(
         workload=case.service.name,

@@ -9,58 +9,34 @@ from pydantic import Field
 from service.core.answers import EstimateAnswer, recorder_for, shared_fields
 from service.core.errors import InvalidScenario
 from service.core.estimates import Infeasibility, Range
-from service.core.formulas import queueing, serving_latency
+from service.core.formulas import queueing
+from service.core.replica.bands import band_factor
 from service.core.replica.lookup import Lookup, spread, weakest_assumption, widened
 from service.core.replica.passes import Traffic
 from service.core.replica.search import engine_limit
 from service.core.replica.speed import Speed, SteadyState
+from service.core.scenarios.replica_settings import (
+    ReplicaLayout,
+    ReplicaSettings,
+)
 from service.core.serving.case import Case, resolve_case
-from service.core.serving.questions import ReplicaLayout, ReplicaQuestion
+from service.core.serving.questions import ReplicaQuestion
 from service.core.serving.roofline import KernelPoint, phase_points
 from service.core.snapshot import CatalogSnapshot
-from service.core.units import BYTES_PER_GB
-from service.core.value import Count, Flag, Fraction, Positive, PositiveFraction, Size, Value
+from service.core.value import Count, PositiveFraction, Value
 
 TOKENS_OF_ONE_STEP = 1
 
 
-class Speculation(Value):
-    """A draft that proposes tokens which the served model checks in one step."""
-
-    draft_tokens: Annotated[Size, Field(le=32)]
-    """Tokens drafted before each check."""
-    acceptance_fraction: Fraction
-    """Chance that a drafted token is accepted."""
-    draft_cost_fraction: Fraction = 0.05
-    """Time of one drafted token over one step of the served model."""
-
-
-class Disaggregation(Value):
-    """Prompts and answers on replicas of their own, with the cache sent between them."""
-
-    transfer_gb_per_s: Positive
-    """Bandwidth at which the cache of one prompt is sent, GB/s."""
-
-
-class ServingPerformanceQuestion(ReplicaQuestion):
+class ServingPerformanceQuestion(ReplicaSettings, ReplicaQuestion):
     """How fast a replica is at a number of running requests."""
 
     running_requests: Annotated[Count, Field(le=8192)] | None = None
     """Requests that run at once; the most that memory and engine hold when null."""
     utilization_fraction: Annotated[PositiveFraction, Field(lt=1)] = 0.8
     """Planned load over capacity: decides the wait before the first token."""
-    prefix_cache_hit_fraction: Annotated[Fraction, Field(lt=1)] = 0.0
-    """Share of each prompt whose cache is held already."""
-    prefill_chunk_tokens: Annotated[Size, Field(ge=16, le=1_000_000)] | None = None
-    """Most prompt tokens that pass together; the engine's default when null."""
-    prompts_join_steps: Flag | None = None
-    """True where prompt tokens pass together with decoded ones; the engine's way when null."""
     burst_requests: Annotated[Count, Field(le=1_000_000)] | None = None
     """Requests that arrive at once, for the first token in a burst."""
-    speculation: Speculation | None = None
-    """Speculative decoding; none when null."""
-    disaggregation: Disaggregation | None = None
-    """Prefill and decode on pools of their own; together when null."""
 
 
 class Estimated(Range):
@@ -84,33 +60,35 @@ class Term(Value):
 
 
 class Pools(Value):
-    """Prefill and decode apart: what a replica of each does, and how many the other needs."""
+    """Prefill and decode apart: what a copy of each does, and how many one replica has of each."""
 
-    prefill_units_per_s_per_replica: float
-    """Prompts per second of a replica that does nothing else."""
-    decode_units_per_s_per_replica: float
-    """Answers per second of a replica that does nothing else."""
-    prefill_replicas_per_decode_replica: float
-    """Replicas for prompts for each one for answers."""
+    prefill_units_per_s_per_copy: float
+    """Prompts per second of a copy that does nothing else."""
+    decode_units_per_s_per_copy: float
+    """Answers per second of a copy that does nothing else."""
+    prefill_copies_per_decode_copy: float
+    """Copies for prompts that keep each copy for answers busy, not rounded."""
+    prefill_copies: int
+    """Copies for prompts in one replica."""
+    decode_copies: int
+    """Copies for answers in one replica."""
     kv_transfer_s: float
     """Time in which the cache of one prompt is sent."""
     ttft_s: float
     """Prompt, transfer and the first step, without waiting."""
-    tpot_s: float
-    """Bare step: no prompt interferes."""
 
 
 class ServingPerformanceAnswer(EstimateAnswer):
     """Speed of one replica; every result with its range and its weakest assumption."""
 
     layout: ReplicaLayout | None = None
-    """As given, or the fewest GPUs that hold the model."""
+    """Of each copy: as given, or the fewest GPUs that hold the model."""
     gpu_count_per_replica: int | None = None
-    """GPUs of the replica."""
+    """GPUs of the replica, all its copies where prompts and answers have their own."""
     running_requests: int | None = None
-    """Requests that run at once."""
+    """Requests that run at once on one copy."""
     running_requests_maximum: int | None = None
-    """Most that memory and engine hold at once."""
+    """Most that memory and engine hold at once on one copy."""
     roofline: tuple[KernelPoint, ...] = ()
     """Where decode, prefill and their kernels stand on the roofline."""
     terms: tuple[Term, ...] = ()
@@ -148,11 +126,7 @@ def estimate_serving_performance(
         case = resolve_case(question, recorder)
         if not isinstance(case, Case):
             return ServingPerformanceAnswer(**shared_fields(recorder, infeasibilities=case))
-        traffic = replace(
-            case.traffic,
-            utilization_fraction=question.utilization_fraction,
-            cached_prompt_fraction=question.prefix_cache_hit_fraction,
-        )
+        traffic = replace(case.traffic, utilization_fraction=question.utilization_fraction)
         room = case.room(recorder)
         most = min(
             float(np.floor(room.running_limit)),
@@ -162,7 +136,8 @@ def estimate_serving_performance(
         if most < 1 or running > most:
             refusal = _too_many(running, most)
             return ServingPerformanceAnswer(**shared_fields(recorder, infeasibilities=(refusal,)))
-        return _Timing(question, case, traffic, running, int(most)).answer()
+        limit = float(np.floor(room.running_limit))
+        return _Timing(question, case, traffic, running, int(most), limit).answer()
 
 
 def _too_many(running: int, most: float) -> Infeasibility:
@@ -190,58 +165,17 @@ class _Timing:
     traffic: Traffic
     running: int
     most: int
-
-    def _speed(self, look: Lookup, *, is_recorded: bool = False) -> Speed:
-        constants = self.case.constants(look)
-        engine, asked = constants.engine, self.question
-        if asked.prefill_chunk_tokens is not None:
-            engine = replace(engine, chunk_tokens_maximum=float(asked.prefill_chunk_tokens))
-        if asked.prompts_join_steps is not None:
-            engine = replace(engine, prefill_in_step_fraction=float(asked.prompts_join_steps))
-        recorder = self.case.recorder if is_recorded else self.case.recorder.off()
-        return Speed(self.case.shape, replace(constants, engine=engine), self.traffic, recorder)
+    cache_limit: float
+    """Requests that the cache holds at once."""
 
     def _state(self, speed: Speed) -> SteadyState:
-        state = speed.at(self.case.layout, float(self.running), float(self.most))
-        return state if self.question.speculation is None else self._speculative(speed, state)
-
-    def _speculative(self, speed: Speed, state: SteadyState) -> SteadyState:
-        """Each step checks a draft: more tokens through the weights, more than one comes out."""
-        asked = self.question.speculation
-        if asked is None:
-            return state
-        layout, n = self.case.layout, float(self.running)
-        batch = n / (layout.pipeline_parallel * layout.data_parallel)
-        wider = batch * (asked.draft_tokens + 1)
-        checked = speed.device_s(layout, wider) - speed.device_s(layout, batch)
-        drafted = asked.draft_tokens * asked.draft_cost_fraction * state.decode_step_s
-        tokens = serving_latency.speculative_tokens_per_step(
-            acceptance_fraction=asked.acceptance_fraction, draft_tokens=asked.draft_tokens
-        )
-        step = (state.decode_step_s + checked + drafted) / tokens
-        output = self.traffic.output_tokens_mean
-        return replace(
-            state,
-            decode_step_s=step,
-            tpot_mean_s=serving_latency.tpot_mean_s(
-                decode_step_s=step,
-                prefill_share_s=state.prefill_share_s,
-                running_requests=n,
-                output_tokens_mean=output,
-            ),
-            units_per_s=serving_latency.units_per_s_per_replica(
-                running_requests=n,
-                output_tokens_mean=output,
-                decode_step_s=step,
-                prefill_share_s=state.prefill_share_s,
-            ),
-        )
+        return speed.at(self.case.layout, float(self.running), float(self.most))
 
     def answer(self) -> ServingPerformanceAnswer:
         """All numbers, each with its range."""
         case, layout = self.case, self.case.layout
         look = case.lookup(case.recorder)
-        speed = self._speed(look, is_recorded=True)
+        speed = case.speed(look, case.recorder, self.traffic)
         state = self._state(speed)
         varied = look.varied()
         results = self._results(varied)
@@ -252,20 +186,23 @@ class _Timing:
                 pipeline_parallel=int(layout.pipeline_parallel),
                 attention_data_parallel=int(layout.data_parallel),
             ),
-            gpu_count_per_replica=int(layout.gpu_count),
+            gpu_count_per_replica=int(layout.gpu_count * state.copies),
             running_requests=self.running,
             running_requests_maximum=self.most,
             roofline=phase_points(speed, layout, self.running),
             terms=self._terms(speed, state),
-            pools=self._pools(speed, state),
+            pools=self._pools(state),
             **results,
         )
 
     def _results(self, look: Lookup) -> dict[str, Any]:
-        speed = self._speed(look)
+        speed = self.case.speed(look, self.case.recorder.off(), self.traffic)
         state = self._state(speed)
         residual = speed.constants.residual
-        wider = look.exact("gpu_class_band_factor", self.case.shape.gpu.gpu_class)
+        few = self.running < look.exact("few_sequences_count")
+        wider = band_factor(
+            look, self.case.shape.gpu, is_tight=few and self.running >= self.cache_limit
+        )
         pace = residual.one_stream if self.running == 1 else residual.tpot
         mean_wait = self._mean_wait_s(speed, state)
         found: dict[str, tuple[Any, Any]] = {
@@ -282,7 +219,9 @@ class _Timing:
         if self.traffic.output_tokens_mean > TOKENS_OF_ONE_STEP:
             found["tpot_mean_s"] = (state.tpot_mean_s, pace)
         if self.question.burst_requests is not None:
-            burst = state.prefill_s + (self.question.burst_requests - 1) * state.prefill_share_s
+            readers = np.maximum(state.prefill_copies, 1)
+            ahead = (self.question.burst_requests - 1) / readers * state.prefill_share_s
+            burst = state.prefill_s + ahead + state.transfer_s
             found["ttft_burst_s"] = (burst, residual.loaded_ttft)
         return {name: _estimated(*pair, look, wider) for name, pair in found.items()}
 
@@ -290,6 +229,7 @@ class _Timing:
         """Prompt, steps and the mean wait for the prompts ahead."""
         engine = speed.constants.engine
         rate = state.units_per_s * self.traffic.utilization_fraction
+        rate = rate / np.maximum(state.prefill_copies, 1)
         share = np.maximum(state.prefill_share_s, np.finfo(float).tiny)
         wait = queueing.waiting_time_mean_s(
             wait_probability=np.minimum(rate * share, 1.0),
@@ -299,7 +239,8 @@ class _Timing:
             arrival_squared_variation=engine.arrival_squared_variation,
             service_squared_variation=speed.length_variation,
         )
-        steps = engine.steps_waited * state.decode_step_s
+        steps = engine.steps_waited * state.decode_step_s * state.tokens_per_pass
+        steps = steps + state.transfer_s
         return state.prefill_s + engine.loaded_request_s + steps + wait
 
     def _terms(self, speed: Speed, state: SteadyState) -> tuple[Term, ...]:
@@ -335,26 +276,21 @@ class _Timing:
             if float(seconds) > 0
         )
 
-    def _pools(self, speed: Speed, state: SteadyState) -> Pools | None:
-        asked = self.question.disaggregation
-        if asked is None:
+    def _pools(self, state: SteadyState) -> Pools | None:
+        if self.question.disaggregation is None:
             return None
-        layout, output = self.case.layout, self.traffic.output_tokens_mean
-        tokens = self.traffic.input_tokens_mean
-        cache = self.case.shape.sequence_bytes_per_gpu(
-            self.case.recorder.off(), self.case.footprint.memory, layout, max(tokens, 1.0)
-        )
-        sent = float(cache) * float(layout.tensor_parallel * layout.pipeline_parallel)
-        transfer = sent / (asked.transfer_gb_per_s * BYTES_PER_GB)
         share = max(float(state.prefill_share_s), np.finfo(float).tiny)
-        decode = self.running / (output * float(state.decode_step_s))
+        output, step = self.traffic.output_tokens_mean, float(state.decode_step_s)
+        decode = self.running / (output * step)
+        transfer = float(state.transfer_s)
         return Pools(
-            prefill_units_per_s_per_replica=1 / share,
-            decode_units_per_s_per_replica=decode,
-            prefill_replicas_per_decode_replica=decode * share,
+            prefill_units_per_s_per_copy=1 / share,
+            decode_units_per_s_per_copy=decode,
+            prefill_copies_per_decode_copy=decode * share,
+            prefill_copies=int(state.prefill_copies),
+            decode_copies=int(state.decode_copies),
             kv_transfer_s=transfer,
-            ttft_s=float(state.prefill_s) + transfer + float(state.decode_step_s),
-            tpot_s=float(state.decode_step_s),
+            ttft_s=float(state.prefill_s) + transfer + step * float(state.tokens_per_pass),
         )
 
 

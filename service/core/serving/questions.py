@@ -7,25 +7,12 @@ from pydantic import Field, model_validator
 from service.core.answers import EstimateQuestion
 from service.core.scenarios.demand import PeakRequestsLoad
 from service.core.scenarios.refs import ArchitectureRef, GpuRef
-from service.core.scenarios.serving_service import Headroom, ServingService
-from service.core.value import CountOrZero, Key, NonNegative, Number, Positive, Size, Value
+from service.core.scenarios.replica_settings import ReplicaLayout, ReplicaSettings
+from service.core.scenarios.serving_service import Headroom, Objectives, ServingService
+from service.core.value import CountOrZero, Key, NonNegative, Number, Positive
 
 NAME = "replica"
 """Name of the service that a single estimate stands for."""
-MAXIMUM_DEGREE = 100_000
-
-Degree = Annotated[Size, Field(le=MAXIMUM_DEGREE)]
-
-
-class ReplicaLayout(Value):
-    """How one replica is spread over its GPUs; refused with the nearest legal one when illegal."""
-
-    tensor_parallel: Degree = 1
-    """GPUs over which each layer is split."""
-    pipeline_parallel: Degree = 1
-    """Stages into which the layers are cut."""
-    attention_data_parallel: Degree = 1
-    """Ranks that attend to sequences of their own, while experts are spread over all of them."""
 
 
 class TokenLengths(EstimateQuestion):
@@ -58,6 +45,12 @@ class ServedModel(TokenLengths):
     engine: Key | None = None
     """Serving engine and version; the catalog's default when null."""
 
+    @property
+    def settings(self) -> ReplicaSettings:
+        """What the question says about the replica, as a service says it."""
+        said = ReplicaSettings.model_fields.keys() & type(self).model_fields.keys()
+        return ReplicaSettings(**{name: getattr(self, name) for name in said})
+
 
 class ReplicaQuestion(ServedModel):
     """A question about one replica on one kind of GPU."""
@@ -76,6 +69,8 @@ def as_service(
     question: ServedModel,
     gpu: GpuRef,
     *,
+    settings: ReplicaSettings,
+    objectives: Objectives | None = None,
     headroom: Headroom | None = None,
     peak_requests_per_s: float = 1.0,
 ) -> ServingService:
@@ -91,5 +86,7 @@ def as_service(
         input_tokens_mean=question.input_tokens_mean,
         output_tokens_mean=question.output_tokens_mean,
         sequence_tokens_p95=question.sequence_tokens_p95,
+        objectives=objectives,
+        replica=settings,
         headroom=headroom or Headroom(),
     )

@@ -13,8 +13,9 @@ from service.core.replica.passes import Pass
 from service.core.replica.shape import Layout
 from service.core.replica.speed import Speed
 from service.core.scenarios.refs import GpuRef
+from service.core.scenarios.replica_settings import ReplicaLayout
 from service.core.serving.case import Case, resolve_case
-from service.core.serving.questions import ReplicaLayout, ReplicaQuestion, ServedModel
+from service.core.serving.questions import ReplicaQuestion, ServedModel
 from service.core.snapshot import CatalogSnapshot
 from service.core.value import Count, Key, Text, Value
 
@@ -107,8 +108,7 @@ def estimate_roofline(question: RooflineQuestion, snapshot: CatalogSnapshot) -> 
                 refused += [part.model_copy(update={"workload": gpu.name}) for part in case]
                 continue
             quiet = recorder.off()
-            constants = case.constants(case.lookup(recorder))
-            speed = Speed(case.shape, constants, case.traffic, quiet)
+            speed = case.speed(case.lookup(recorder), quiet)
             points += phase_points(speed, case.layout, question.running_requests)
     shared_answer = shared_fields(recorder, infeasibilities=tuple(refused))
     return RooflineAnswer(**shared_answer, points=tuple(points), ceilings=tuple(ceilings))

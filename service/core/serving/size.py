@@ -1,87 +1,51 @@
 """The cheapest layout, batch and number of replicas for a load, over all kinds of GPU."""
 
-from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from decimal import Decimal
-from math import ceil
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from service.core.answers import recorder_for, shared_fields
 from service.core.errors import NoConstants
-from service.core.estimates import Infeasibility, Range
+from service.core.estimates import Infeasibility
 from service.core.hardware import Gpu
-from service.core.hours.service_demand import held_replicas_at_peak, resolved_headroom
-from service.core.planners.offers import cheapest_offer, explain_missing_offer
-from service.core.planners.serving import no_constants, resolve_shape
-from service.core.prices import RentalPrice
+from service.core.planners.serving_question import no_constants, resolve_shape
 from service.core.recorder import Recorder
 from service.core.replica.constants import memory_constants, serving_constants
-from service.core.replica.lookup import Lookup, engine_qualifiers
-from service.core.replica.many import ManyReplicas, sweep_many
-from service.core.replica.passes import Traffic
-from service.core.replica.refusals import objectives_missed
-from service.core.replica.search import Choice, Objectives, Sweep, cheapest
-from service.core.replica.shape import ReplicaShape
-from service.core.replica.speed import SteadyState
-from service.core.scenarios.demand import profile_factors
-from service.core.scenarios.procurement import RentMethod
-from service.core.scenarios.serving_service import ServingService
-from service.core.serving.questions import ReplicaLayout, as_service
-from service.core.serving.size_effects import Frontier, effects_of, frontier_of
+from service.core.replica.lookup import Lookup
+from service.core.replica.many import ManyReplicas
+from service.core.replica.refusals import illegal_layout, instances_too_small, objectives_missed
+from service.core.replica.search import meets
+from service.core.replica.shape import ReplicaShape, instance_reach
+from service.core.serving.size_case import (
+    Offer,
+    Sizing,
+    offers_of,
+    resolve_sizing,
+    rows_by_gpu,
+)
+from service.core.serving.size_effects import effects_of, frontier_of, power_cap_of
+from service.core.serving.size_options import MAXIMUM_PER_HOUR, Sized, option_of, sized_gpus
 from service.core.serving.size_types import (
-    Effect,
     Rejected,
     ServingSizeAnswer,
     ServingSizeQuestion,
     SizeOption,
 )
 from service.core.snapshot import CatalogSnapshot
-from service.core.units import (
-    BYTES_PER_GIB,
-    SECONDS_PER_DAY,
-    SECONDS_PER_HOUR,
-    TOKENS_PER_MILLION,
-)
+from service.core.units import BYTES_PER_GIB
 from service.core.value import MAX_COUNT
 
-CURRENCY = "USD"
-MAXIMUM_PER_HOUR = 1e8
-"""Bill of an hour above which nothing is ranked: no fleet is near it."""
+Ranked = list[tuple[SizeOption, Sized]]
 
 
-@dataclass(frozen=True)
-class Offer:
-    """What one GPU costs for an hour, and how many are rented at once."""
+@dataclass
+class _Candidates:
+    """GPUs with a price, a matrix rate and constants, and what the others lack."""
 
-    price: Decimal
-    gpu_multiple: int
-    source: str
-
-
-@dataclass(frozen=True)
-class Sizing:
-    """A question with everything resolved that all GPUs share."""
-
-    question: ServingSizeQuestion
-    service: ServingService
-    traffic: Traffic
-    objectives: Objectives
-    look: Lookup
-    compute_factor: float
-    peak: float
-    mean: float
-
-    @property
-    def recorder(self) -> Recorder:
-        """Gives assumptions without remembering them."""
-        return self.look.recorder
-
-    def held(self, rate: Any) -> Any:
-        """Replicas held at the peak by replicas of these capacities. [count]"""
-        return held_replicas_at_peak(self.service, rate, month_count=1, recorder=self.recorder)
+    shapes: list[ReplicaShape]
+    offers: list[tuple[Offer, ...]]
+    rejected: list[Rejected]
 
 
 def estimate_serving_size(
@@ -101,130 +65,99 @@ def _size(question: ServingSizeQuestion, recorder: Recorder) -> ServingSizeAnswe
     snapshot = recorder.snapshot
     keys = question.gpus if question.gpus is not None else tuple(snapshot.gpus)
     gpus = [snapshot.gpu(key, pointer=f"/gpus/{place}") for place, key in enumerate(keys)]
-    sizing = _sizing(question, gpus, recorder)
-    shapes, offers, rejected = _candidates(sizing, gpus)
-    options: list[tuple[SizeOption, ReplicaShape, Choice]] = []
-    if shapes:
-        many = sweep_many(
-            shapes,
-            look=sizing.look,
-            traffic=sizing.traffic,
-            objectives=sizing.objectives,
-            compute_factor=sizing.compute_factor,
-        )
-        for place, shape in enumerate(shapes):
-            found = _option(sizing, many, place, offers[place])
-            if isinstance(found, Rejected):
-                rejected.append(found)
-            else:
-                options.append((found[0], shape, found[1]))
-    options.sort(key=lambda item: (item[0].cost_per_million_tokens, item[0].gpu))
-    return _answer(sizing, options, rejected, recorder)
+    sizing = resolve_sizing(question, gpus[0], recorder)
+    candidates = _candidates(sizing, gpus)
+    ranked: Ranked = []
+    if candidates.shapes:
+        reaches = [
+            tuple({instance_reach(shape.gpu, offer.gpu_multiple) for offer in offers})
+            for shape, offers in zip(candidates.shapes, candidates.offers, strict=True)
+        ]
+        many = sizing.sweep(candidates.shapes, reaches=reaches)
+        ranked = _ranked(sizing, many, candidates)
+    return _answer(sizing, ranked, candidates.rejected, recorder)
+
+
+def _ranked(sizing: Sizing, many: ManyReplicas, candidates: _Candidates) -> Ranked:
+    """GPUs that serve, the cheapest first; those that do not go to the rejected."""
+    found = sized_gpus(sizing, many, candidates.offers)
+    ranked: Ranked = []
+    for place, shape in enumerate(many.shapes):
+        sized = found.get(place)
+        if isinstance(sized, Sized):
+            ranked.append((option_of(sizing, many, sized), sized))
+            continue
+        offers = candidates.offers[place]
+        if sized is not None:
+            reason = _beyond_counting(sizing, sized)
+        else:
+            reason = _not_served(sizing, many, place, max(offer.gpu_multiple for offer in offers))
+        candidates.rejected.append(Rejected(gpu=shape.gpu.key, reason=reason))
+    ranked.sort(key=lambda item: (item[0].cost_per_million_tokens, item[0].gpu))
+    return ranked
+
+
+def _not_served(
+    sizing: Sizing, many: ManyReplicas, place: int, instance_gpu_count: int
+) -> Infeasibility:
+    """What keeps a GPU from serving: memory, the size of its instances, or the objectives."""
+    gpu = many.shapes[place].gpu
+    if many.rows_of(place).size == 0:
+        return _no_room(sizing, many, place)
+    reach = instance_reach(gpu, instance_gpu_count)
+    whole = many.best_of(place)
+    groups = whole.layout.expert_ranks[meets(whole.state, sizing.objectives)[:, 0]]
+    if groups.size and groups.min() > reach:
+        return instances_too_small(sizing.service.name, gpu, (int(groups.min()), reach))
+    if many.rows_of(place, reach).size == 0:
+        return _no_room(sizing, many, place)
+    return objectives_missed(sizing.service, many.of(place, reach), sizing.objectives)
 
 
 def _answer(
-    sizing: Sizing,
-    options: list[tuple[SizeOption, ReplicaShape, Choice]],
-    rejected: list[Rejected],
-    recorder: Recorder,
+    sizing: Sizing, ranked: Ranked, rejected: Sequence[Rejected], recorder: Recorder
 ) -> ServingSizeAnswer:
-    frontier: Frontier = ()
-    effects: tuple[Effect, ...] = ()
-    if options:
-        option, shape, choice = options[0]
+    best = ranked[0] if ranked else None
+    if best is not None:
         look = Lookup(recorder, sizing.look.engine)
-        memory_constants(look, shape.gpu, choice.needs(shape))
-        serving_constants(look, shape.gpu, choice.needs(shape))
-        frontier = frontier_of(sizing, shape)
-        effects = effects_of(sizing, option, shape, choice)
-    reasons = tuple(item.reason for item in rejected) if not options else ()
+        shape, needs = best[1].shape, best[1].choice.needs(best[1].shape)
+        memory_constants(look, shape.gpu, needs)
+        serving_constants(look, shape.gpu, needs)
+    nearest_first = sorted((item.reason for item in rejected), key=_distance)
     return ServingSizeAnswer(
-        **shared_fields(recorder, infeasibilities=reasons),
+        frontier=frontier_of(sizing, best[1]) if best else (),
+        effects=effects_of(sizing, *best) if best else (),
+        power_cap=power_cap_of(sizing, best[1]) if best else None,
+        **shared_fields(recorder, infeasibilities=() if best else tuple(nearest_first)),
         peak_requests_per_s=sizing.peak,
         mean_requests_per_s=sizing.mean,
-        options=tuple(option for option, _, _ in options),
+        options=tuple(option for option, _ in ranked),
         rejected=tuple(rejected),
-        frontier=frontier,
-        effects=effects,
     )
 
 
-def _sizing(question: ServingSizeQuestion, gpus: list[Gpu], recorder: Recorder) -> Sizing:
-    peak, mean = _load(question)
-    service = as_service(question, gpus[0], headroom=question.headroom, peak_requests_per_s=peak)
-    headroom = resolved_headroom(service, recorder, pointer="/headroom")
-    total = question.input_tokens_mean + question.output_tokens_mean
-    traffic = Traffic(
-        question.input_tokens_mean,
-        question.output_tokens_mean,
-        service.sequence_tokens_p95 or 2 * total,
-        headroom.held_utilization_fraction,
-    )
-    asked = question.objectives
-    objectives = Objectives(
-        (asked.ttft_p95_s if asked else None) or np.inf,
-        (asked.tpot_mean_s if asked and question.output_tokens_mean > 1 else None) or np.inf,
-    )
-    engine: Mapping[str, str] = {}
-    if question.engine is not None:
-        engine = engine_qualifiers(recorder.snapshot, question.engine, pointer="/engine")
-    exponent = 0.0
-    if question.power_cap_fraction < 1:
-        exponent = recorder.assume("power_cap_compute_exponent").value
-    return Sizing(
-        question=question,
-        service=service,
-        traffic=traffic,
-        objectives=objectives,
-        look=Lookup(recorder.off(), engine),
-        compute_factor=question.power_cap_fraction**exponent,
-        peak=peak,
-        mean=mean,
-    )
+def _distance(reason: Infeasibility) -> float:
+    """By what factor a limit is passed: the least first, what has no numbers last."""
+    if not reason.needed or not reason.available:
+        return float("inf")
+    return reason.needed / reason.available
 
 
-def _load(question: ServingSizeQuestion) -> tuple[float, float]:
-    """Requests per second in the busiest hour and in a mean one."""
-    load = question.load
-    factors = np.array(profile_factors(question.demand_profile))
-    share = float(factors.mean() / factors.max())
-    if load.kind == "daily_tokens":
-        tokens = question.input_tokens_mean + question.output_tokens_mean
-        mean = load.tokens_per_day / SECONDS_PER_DAY / tokens
-        return mean / share, mean
-    if load.kind == "trace":
-        return load.requests_per_s_mean * load.peak_over_mean, load.requests_per_s_mean
-    if load.kind == "users":
-        active = load.user_count * load.active_fraction
-        peak = active * load.requests_per_active_user_hour / SECONDS_PER_HOUR
-    else:
-        peak = load.peak_requests_per_s
-    return peak, peak * share
-
-
-def _candidates(
-    sizing: Sizing, gpus: list[Gpu]
-) -> tuple[list[ReplicaShape], list[Offer], list[Rejected]]:
-    """GPUs with a price, a matrix rate and constants; the others with what they lack."""
+def _candidates(sizing: Sizing, gpus: Sequence[Gpu]) -> _Candidates:
     snapshot = sizing.recorder.snapshot
-    rows: dict[str, list[RentalPrice]] = defaultdict(list)
-    for row in snapshot.rental_prices:
-        rows[row.gpu].append(row)
-    shapes: list[ReplicaShape] = []
-    offers: list[Offer] = []
-    rejected: list[Rejected] = []
+    rows = rows_by_gpu(snapshot)
+    found = _Candidates([], [], [])
     for gpu in gpus:
-        own = replace(snapshot, rental_prices=tuple(rows[gpu.key]))
         shape = _shape(sizing, gpu)
-        offer = _offer(sizing.question, gpu, own) if isinstance(shape, ReplicaShape) else None
+        offers = offers_of(sizing.question, gpu, rows.get(gpu.key, ()), snapshot)
         if isinstance(shape, Infeasibility):
-            rejected.append(Rejected(gpu=gpu.key, reason=shape))
-        elif isinstance(offer, Infeasibility):
-            rejected.append(Rejected(gpu=gpu.key, reason=offer))
-        elif offer is not None:
-            shapes.append(shape)
-            offers.append(offer)
-    return shapes, offers, rejected
+            found.rejected.append(Rejected(gpu=gpu.key, reason=shape))
+        elif isinstance(offers, Infeasibility):
+            found.rejected.append(Rejected(gpu=gpu.key, reason=offers))
+        else:
+            found.shapes.append(shape)
+            found.offers.append(offers)
+    return found
 
 
 def _shape(sizing: Sizing, gpu: Gpu) -> ReplicaShape | Infeasibility:
@@ -234,49 +167,9 @@ def _shape(sizing: Sizing, gpu: Gpu) -> ReplicaShape | Infeasibility:
     if not sizing.recorder.has_assumption("gemm_fixed_us", gpu.gpu_class):
         missing = NoConstants(f"the catalog holds no constants of {gpu.gpu_class}")
         return no_constants(sizing.service, gpu, missing)
-    return shape
-
-
-def _offer(
-    question: ServingSizeQuestion, gpu: Gpu, snapshot: CatalogSnapshot
-) -> Offer | Infeasibility:
-    given = question.prices_per_gpu_hour.get(gpu.key)
-    if given is not None:
-        return Offer(given, gpu.node_gpu_count, "given in the request")
-    method = RentMethod(kind="rent", commitment=question.commitment)
-    row = cheapest_offer(method, gpu=gpu, currency=CURRENCY, snapshot=snapshot)
-    if row is None:
-        return Infeasibility(
-            workload=None,
-            code="no_price",
-            limit=f"price of {gpu.name}",
-            needed=None,
-            available=None,
-            unit=None,
-            nearest_fix=explain_missing_offer(
-                method, gpu=gpu, currency=CURRENCY, snapshot=snapshot
-            ),
-        )
-    price = row.price_per_gpu_hour + (row.host_price_per_gpu_hour or Decimal(0))
-    return Offer(price, row.gpu_count, f"{row.provider} {row.instance_type} {row.region}")
-
-
-def _option(
-    sizing: Sizing, many: ManyReplicas, place: int, offer: Offer
-) -> tuple[SizeOption, Choice] | Rejected:
-    shape, found = many.shapes[place], many.of(place)
-    if found.running.shape[0] == 0:
-        needed, available = many.roomiest(place)
-        return Rejected(gpu=shape.gpu.key, reason=_no_room(sizing, needed, available))
-    choice = cheapest(found, sizing.objectives, offer.gpu_multiple, sizing.held)
-    if choice is None:
-        missed = objectives_missed(sizing.service, found, sizing.objectives)
-        return Rejected(gpu=shape.gpu.key, reason=missed)
-    rate = float(found.state.units_per_s[place_of(found, choice)])
-    gpus = float(sizing.held(rate)) * int(choice.layout.gpu_count)
-    if not gpus * float(offer.price) < MAXIMUM_PER_HOUR or not gpus < MAX_COUNT:
-        return Rejected(gpu=shape.gpu.key, reason=_beyond_counting(sizing, gpus))
-    return _priced(sizing, shape, found, choice, offer), choice
+    given = sizing.service.replica.layout
+    refusal = None if given is None else illegal_layout(given, shape, sizing.service.name)
+    return shape if refusal is None else refusal
 
 
 def _beyond_counting(sizing: Sizing, gpus: float) -> Infeasibility:
@@ -291,7 +184,8 @@ def _beyond_counting(sizing: Sizing, gpus: float) -> Infeasibility:
     )
 
 
-def _no_room(sizing: Sizing, needed: float, available: float) -> Infeasibility:
+def _no_room(sizing: Sizing, many: ManyReplicas, place: int) -> Infeasibility:
+    needed, available = many.roomiest(place)
     return Infeasibility(
         workload=sizing.service.name,
         code="memory",
@@ -301,83 +195,3 @@ def _no_room(sizing: Sizing, needed: float, available: float) -> Infeasibility:
         unit="GiB",
         nearest_fix="a narrower weight_format or kv_cache_format, shorter sequences, another GPU",
     )
-
-
-def _priced(
-    sizing: Sizing, shape: ReplicaShape, found: Sweep, choice: Choice, offer: Offer
-) -> SizeOption:
-    row, column = place_of(found, choice)
-    state, traffic, gpu = found.state, sizing.traffic, shape.gpu
-    rate = float(state.units_per_s[row, column])
-    held = int(sizing.held(rate))
-    count = ceil(held * int(choice.layout.gpu_count) / offer.gpu_multiple) * offer.gpu_multiple
-    amount = count * offer.price
-    hourly = float(amount) / (sizing.mean * SECONDS_PER_HOUR) * TOKENS_PER_MILLION
-    share = _prompt_share(sizing, choice, state, (row, column))
-    ttft = float(state.ttft_p95_s[row, column])
-    power = _watts(sizing, gpu, count)
-    output = sizing.mean * traffic.output_tokens_mean
-    return SizeOption(
-        gpu=gpu.key,
-        price_per_gpu_hour=offer.price,
-        price_source=offer.source,
-        layout=_layout(choice),
-        gpu_count_per_replica=int(choice.layout.gpu_count),
-        running_requests=choice.running,
-        units_per_s_per_replica=_ranged(sizing, shape, "units_residual_factor", rate),
-        tpot_mean_s=_ranged(
-            sizing, shape, "tpot_residual_factor", float(state.tpot_mean_s[row, column])
-        ),
-        ttft_p95_s=ttft if np.isfinite(ttft) else None,
-        held_replica_count=held,
-        gpu_count=count,
-        amount_per_hour=amount,
-        cost_per_million_tokens=hourly / traffic.sequence_tokens_mean,
-        cost_per_million_input_tokens=hourly * share / max(traffic.input_tokens_mean, 1.0),
-        cost_per_million_output_tokens=hourly * (1 - share) / traffic.output_tokens_mean,
-        joules_per_output_token=None if power is None else power / output,
-        output_tokens_per_s_per_watt=None if power is None else output / power,
-    )
-
-
-def _layout(choice: Choice) -> ReplicaLayout:
-    return ReplicaLayout(
-        tensor_parallel=choice.tensor_parallel,
-        pipeline_parallel=choice.pipeline_parallel,
-        attention_data_parallel=choice.data_parallel,
-    )
-
-
-def _prompt_share(
-    sizing: Sizing, choice: Choice, state: SteadyState, place: tuple[int, int]
-) -> float:
-    """Share of a full replica's time that prompts take. [1]"""
-    prompts = choice.running * float(state.prefill_share_s[place])
-    answers = sizing.traffic.output_tokens_mean * float(state.decode_step_s[place])
-    return prompts / (prompts + answers)
-
-
-def place_of(found: Sweep, choice: Choice) -> tuple[int, int]:
-    """Row and column of a choice in its sweep."""
-    layout = found.layout
-    rows = np.flatnonzero(
-        (layout.tensor_parallel == choice.tensor_parallel)
-        & (layout.pipeline_parallel == choice.pipeline_parallel)
-        & (layout.data_parallel == choice.data_parallel)
-    )
-    row = int(rows[0])
-    return row, int(np.argmin(np.abs(found.running[row] - choice.running)))
-
-
-def _watts(sizing: Sizing, gpu: Gpu, count: int) -> float | None:
-    """Power of the held GPUs under load and cap. [W]"""
-    if gpu.thermal_design_power_w is None:
-        return None
-    load = sizing.recorder.assume("power_load_fraction").value
-    return count * gpu.thermal_design_power_w * min(load, sizing.question.power_cap_fraction)
-
-
-def _ranged(sizing: Sizing, shape: ReplicaShape, name: str, value: float) -> Range:
-    kind = "mixture" if shape.architecture.is_mixture else "dense"
-    factor = sizing.look.assumption(name, kind)
-    return Range(value=value, low=value * factor.low, high=value * factor.high)

@@ -1,104 +1,122 @@
 """What optimisations save on one kind of GPU, and how throughput and interactivity trade there."""
 
-from __future__ import annotations
-
-from dataclasses import replace
+from collections.abc import Iterator
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from service.core.estimates import Infeasibility
-from service.core.formulas import serving_latency
-from service.core.planners.serving import resolve_shape
-from service.core.replica.constants import serving_constants
-from service.core.replica.many import sweep_many
-from service.core.replica.passes import Traffic
-from service.core.replica.search import Choice, Objectives, Sweep, cheapest
+from service.core.hardware import Gpu
+from service.core.planners.serving_question import compute_factor_of, resolve_shape
+from service.core.replica.search import Objectives, choice_at, meets
 from service.core.replica.shape import ReplicaShape
-from service.core.replica.speed import Speed
-from service.core.serving.questions import ReplicaLayout
-from service.core.serving.size_types import Effect, FrontierPoint, SizeOption
+from service.core.scenarios.replica_settings import ReplicaSettings, Speculation
+from service.core.serving.size_case import Sizing
+from service.core.serving.size_options import Sized, layout_of
+from service.core.serving.size_types import Effect, FrontierPoint, PowerCapCost, SizeOption
 from service.core.units import HOURS_PER_YEAR, MONTHS_PER_YEAR
 
-if TYPE_CHECKING:
-    from service.core.serving.size import Sizing
-
+FRONTIER_COLUMNS = 20
 Frontier = tuple[FrontierPoint, ...]
 HOURS_PER_MONTH = HOURS_PER_YEAR / MONTHS_PER_YEAR
 CENT = Decimal("0.01")
 
 
-def frontier_of(sizing: Sizing, shape: ReplicaShape) -> Frontier:
+def frontier_of(sizing: Sizing, sized: Sized) -> Frontier:
     """Layouts and batches that no other beats in both throughput and interactivity."""
-    many = sweep_many(
-        [shape],
-        look=sizing.look,
-        traffic=sizing.traffic,
-        objectives=Objectives(np.inf, np.inf),
-        compute_factor=sizing.compute_factor,
-        rounds=1,
-    )
-    found = many.of(0)
-    gpus = found.layout.gpu_count[:, None]
+    free = Objectives(np.inf, np.inf)
+    many = sizing.sweep([sized.shape], objectives=free, columns=FRONTIER_COLUMNS)
+    found = many.of(0, sized.reach)
+    gpus = found.layout.gpu_count[:, None] * found.state.copies
     pace = 1 / found.state.tpot_mean_s
     output = found.state.units_per_s * sizing.traffic.output_tokens_mean / gpus
-    order = np.argsort(-pace, axis=None)
     best, points = 0.0, []
-    for flat in order:
+    for flat in np.argsort(-pace, axis=None):
         row, column = np.unravel_index(int(flat), pace.shape)
         if output[row, column] <= best:
             continue
         best = float(output[row, column])
+        choice = choice_at(found, int(row), int(column))
         points.append(
             FrontierPoint(
                 tokens_per_s_per_user=float(pace[row, column]),
                 output_tokens_per_s_per_gpu=best,
-                layout=ReplicaLayout(
-                    tensor_parallel=int(found.layout.tensor_parallel[row]),
-                    pipeline_parallel=int(found.layout.pipeline_parallel[row]),
-                    attention_data_parallel=int(found.layout.data_parallel[row]),
-                ),
-                running_requests=int(found.running[row, column]),
+                layout=layout_of(choice),
+                running_requests=choice.concurrency,
             )
         )
     return tuple(points)
 
 
-def effects_of(
-    sizing: Sizing, option: SizeOption, shape: ReplicaShape, choice: Choice
-) -> tuple[Effect, ...]:
+def effects_of(sizing: Sizing, option: SizeOption, sized: Sized) -> tuple[Effect, ...]:
     """Each optimisation on its own, then all of them: factors multiplied, and capped."""
-    asked = sizing.question.optimisations
-    base = _gpus_per_unit(sizing, shape, sizing.traffic)
-    factors: list[tuple[Any, float | None, str]] = []
-    for field in ("weight_format", "kv_cache_format"):
-        name = getattr(asked, field)
-        held = getattr(sizing.question, field)
-        formats = sizing.recorder.snapshot.formats
-        if name is not None and formats[name].bits < formats[held].bits:
-            changed = sizing.service.model_copy(update={field: name})
-            found = resolve_shape(changed, shape.gpu, sizing.recorder, "")
-            factors.append(
-                (field, _ratio(sizing, found, sizing.traffic, base), f"{held} to {name}")
-            )
-    if asked.prefix_cache_hit_fraction > 0:
-        cached = replace(sizing.traffic, cached_prompt_fraction=asked.prefix_cache_hit_fraction)
-        note = f"{asked.prefix_cache_hit_fraction:.0%} of each prompt held already"
-        factors.append(("prefix_cache", _ratio(sizing, shape, cached, base), note))
-    if asked.speculation is not None:
-        note = f"{asked.speculation.draft_tokens} tokens drafted before each check"
-        factors.append(("speculation", _speculation_factor(sizing, shape, choice), note))
-    if asked.distilled_architecture is not None:
-        changed = sizing.service.model_copy(update={"architecture": asked.distilled_architecture})
-        found = resolve_shape(changed, shape.gpu, sizing.recorder, "")
-        name = found.architecture.name if isinstance(found, ReplicaShape) else "not servable"
-        factors.append(("distilled_model", _ratio(sizing, found, sizing.traffic, base), name))
+    base = sized.gpus_per_unit
+    factors = [
+        (name, None if found is None else found / base, note)
+        for name, found, note in _changes(sizing, sized)
+    ]
     lines = [_effect(option, *factor) for factor in factors]
     most = sizing.look.exact("optimisation_saving_maximum_fraction")
     together = max(float(np.prod([line.cost_factor for line in lines] or [1.0])), 1 - most)
     note = f"factors multiplied; no more than {most:.0%} is taken to be saved"
     return (*lines, _effect(option, "all", together, note))
+
+
+def power_cap_of(sizing: Sizing, sized: Sized) -> PowerCapCost | None:
+    """What the cap takes in speed, and saves in energy."""
+    held = sizing.service.replica
+    if held.power_cap_fraction >= 1:
+        return None
+    free = held.model_copy(update={"power_cap_fraction": 1.0})
+    capped = sized.gpus_per_unit
+    uncapped = _gpus_per_unit(sizing, sized, sized.shape, free)
+    if uncapped is None:
+        return None
+    load = sizing.recorder.assume("power_load_fraction").value
+    drawn = min(load, held.power_cap_fraction) / load
+    return PowerCapCost(
+        power_cap_fraction=held.power_cap_fraction,
+        compute_rate_fraction=compute_factor_of(held, sizing.recorder),
+        units_per_s_fraction=uncapped / capped,
+        energy_per_token_fraction=drawn * capped / uncapped,
+    )
+
+
+def _changes(sizing: Sizing, sized: Sized) -> Iterator[tuple[Any, float | None, str]]:
+    """GPUs for a unit of load after each change that is asked for; None where it does not serve."""
+    asked, held, gpu = sizing.question.optimisations, sizing.service.replica, sized.shape.gpu
+    for field in ("weight_format", "kv_cache_format"):
+        name, now = getattr(asked, field), getattr(sizing.question, field)
+        formats = sizing.recorder.snapshot.formats
+        if name is not None and formats[name].bits < formats[now].bits:
+            shape = _changed_shape(sizing, gpu, {field: name})
+            yield field, _gpus_per_unit(sizing, sized, shape), f"{now} to {name}"
+    if asked.prefix_cache_hit_fraction > held.prefix_cache_hit_fraction:
+        hit = {"prefix_cache_hit_fraction": asked.prefix_cache_hit_fraction}
+        note = f"{asked.prefix_cache_hit_fraction:.0%} of each prompt held already"
+        changed = held.model_copy(update=hit)
+        yield "prefix_cache", _gpus_per_unit(sizing, sized, sized.shape, changed), note
+    if asked.speculation is not None and held.speculation is None:
+        draft = Speculation(
+            draft_tokens=asked.speculation.draft_tokens,
+            acceptance_fraction=asked.speculation.acceptance_fraction,
+            draft_cost_fraction=sizing.look.exact("draft_cost_fraction"),
+        )
+        changed = held.model_copy(update={"speculation": draft})
+        note = f"{draft.draft_tokens} tokens drafted before each check"
+        yield "speculation", _gpus_per_unit(sizing, sized, sized.shape, changed), note
+    if asked.distilled_architecture is not None:
+        shape = _changed_shape(sizing, gpu, {"architecture": asked.distilled_architecture})
+        name = shape.architecture.name if isinstance(shape, ReplicaShape) else "not servable"
+        yield "distilled_model", _gpus_per_unit(sizing, sized, shape), name
+
+
+def _changed_shape(
+    sizing: Sizing, gpu: Gpu, change: dict[str, Any]
+) -> ReplicaShape | Infeasibility:
+    changed = sizing.service.model_copy(update=change)
+    return resolve_shape(changed, gpu, sizing.recorder, "/optimisations")
 
 
 def _effect(option: SizeOption, name: Any, factor: float | None, note: str) -> Effect:
@@ -112,64 +130,21 @@ def _effect(option: SizeOption, name: Any, factor: float | None, note: str) -> E
     return Effect(name=name, cost_factor=factor, saved_per_month=amount, note=note)
 
 
-def _ratio(
-    sizing: Sizing, shape: ReplicaShape | Infeasibility, traffic: Traffic, base: float | None
+def _gpus_per_unit(
+    sizing: Sizing,
+    sized: Sized,
+    shape: ReplicaShape | Infeasibility,
+    settings: ReplicaSettings | None = None,
 ) -> float | None:
-    if isinstance(shape, Infeasibility) or base is None:
-        return None
-    found = _gpus_per_unit(sizing, shape, traffic)
-    return None if found is None else found / base
+    """GPUs for one request a second, before whole replicas and instances: what a change moves.
 
-
-def _best(sizing: Sizing, shape: ReplicaShape, traffic: Traffic) -> tuple[Sweep, Choice | None]:
-    many = sweep_many(
-        [shape],
-        look=sizing.look,
-        traffic=traffic,
-        objectives=sizing.objectives,
-        compute_factor=sizing.compute_factor,
-    )
-    found = many.of(0)
-    if found.running.shape[0] == 0:
-        return found, None
-    return found, cheapest(found, sizing.objectives, 1)
-
-
-def _gpus_per_unit(sizing: Sizing, shape: ReplicaShape, traffic: Traffic) -> float | None:
-    """GPUs for one request a second, before whole replicas and instances: what a change moves."""
-    found, choice = _best(sizing, shape, traffic)
-    if choice is None:
-        return None
-    gpus = found.layout.gpu_count
-    rows = np.flatnonzero(
-        (found.layout.tensor_parallel == choice.tensor_parallel)
-        & (found.layout.pipeline_parallel == choice.pipeline_parallel)
-        & (found.layout.data_parallel == choice.data_parallel)
-    )
-    column = int(np.argmin(np.abs(found.running[rows[0]] - choice.running)))
-    return float(gpus[rows[0]] / found.state.units_per_s[rows[0], column])
-
-
-def _speculation_factor(sizing: Sizing, shape: ReplicaShape, choice: Choice) -> float:
-    """Cycle of a slot with drafts over that without, at the chosen batch.
-
-    Checking passes more tokens through the weights: it pays while memory is the limit.
+    None where the change does not serve within the objectives.
     """
-    asked = sizing.question.optimisations.speculation
-    if asked is None:
-        return 1.0
-    constants = serving_constants(sizing.look, shape.gpu, choice.needs(shape))
-    speed = Speed(shape, constants, sizing.traffic, sizing.recorder)
-    layout, n = choice.layout, float(choice.running)
-    state = speed.without_waiting(layout, n)
-    batch = n / (choice.pipeline_parallel * choice.data_parallel)
-    wider = batch * (asked.draft_tokens + 1)
-    checked = speed.device_s(layout, wider) - speed.device_s(layout, batch)
-    share = sizing.look.exact("draft_cost_fraction")
-    drafted = asked.draft_tokens * share * state.decode_step_s
-    tokens = serving_latency.speculative_tokens_per_step(
-        acceptance_fraction=asked.acceptance_fraction, draft_tokens=asked.draft_tokens
-    )
-    step = (state.decode_step_s + checked + drafted) / tokens
-    output, prompts = sizing.traffic.output_tokens_mean, n * state.prefill_share_s
-    return float((output * step + prompts) / (output * state.decode_step_s + prompts))
+    if isinstance(shape, Infeasibility):
+        return None
+    many = sizing.sweep([shape], settings=settings, reaches=[(sized.reach,)])
+    best = many.best_of(0, sized.reach)
+    gpus = best.layout.gpu_count * np.broadcast_to(best.state.copies, best.running.shape)[:, 0]
+    each = gpus / best.state.units_per_s[:, 0]
+    each = each[meets(best.state, sizing.objectives)[:, 0]]
+    return float(each.min()) if each.size else None

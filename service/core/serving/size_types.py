@@ -10,8 +10,9 @@ from service.core.estimates import Infeasibility, Range
 from service.core.prices import Commitment
 from service.core.scenarios.demand import DailyTokensLoad, DemandProfile, PeakRequestsLoad
 from service.core.scenarios.refs import ArchitectureRef
+from service.core.scenarios.replica_settings import ReplicaLayout, ReplicaSettings
 from service.core.scenarios.serving_service import Headroom, Objectives
-from service.core.serving.questions import ReplicaLayout, ServedModel
+from service.core.serving.questions import ServedModel
 from service.core.value import (
     Amount,
     Count,
@@ -85,7 +86,7 @@ class Optimisations(Value):
     """Smaller model that could serve instead; none when null."""
 
 
-class ServingSizeQuestion(ServedModel):
+class ServingSizeQuestion(ReplicaSettings, ServedModel):
     """The cheapest layout, batch and number of replicas for a load, over kinds of GPU."""
 
     load: SizeLoad
@@ -102,8 +103,6 @@ class ServingSizeQuestion(ServedModel):
     """Terms of rent."""
     prices_per_gpu_hour: Annotated[dict[Key, Price], Field(max_length=200, default_factory=dict)]
     """Prices of GPUs in USD, by key; the cheapest usable offer of the catalog otherwise."""
-    power_cap_fraction: Annotated[Number, Field(ge=0.3, le=1)] = 1.0
-    """Power that GPUs may draw over their limit; compute slows down, memory does not."""
     optimisations: Optimisations = Optimisations()
     """Changes whose effect is priced."""
 
@@ -117,17 +116,23 @@ class SizeOption(Value):
     """Price that was used, USD."""
     price_source: Text
     """Offer that it comes from."""
+    gpu_count_per_instance: int
+    """GPUs rented at once; no group that talks in every layer is larger, racks apart."""
     layout: ReplicaLayout
-    """How a replica is spread."""
+    """How a copy of the model is spread."""
+    prefill_copies: int
+    """Copies of a replica that read prompts alone; 0 where each copy does both."""
+    decode_copies: int
+    """Copies of a replica that make answers."""
     gpu_count_per_replica: int
-    """GPUs of one replica."""
+    """GPUs of one replica, all its copies."""
     running_requests: int
     """Requests that one replica runs at once at most."""
     units_per_s_per_replica: Range
     """Requests per second of one full replica."""
     tpot_mean_s: Range
     """Mean time between tokens."""
-    ttft_p95_s: float | None
+    ttft_p95_s: Range | None
     """95th percentile of the time to first token; null where it has none at this utilisation."""
     held_replica_count: int
     """Replicas held in the busiest hour, spare included."""
@@ -184,6 +189,19 @@ class Effect(Value):
     """What was changed, or why nothing was gained."""
 
 
+class PowerCapCost(Value):
+    """What a power cap takes in speed, and saves in energy, on the cheapest GPU."""
+
+    power_cap_fraction: float
+    """Power over the limit of the GPU."""
+    compute_rate_fraction: float
+    """Compute rate under the cap over that without."""
+    units_per_s_fraction: float
+    """Requests per second of a GPU under the cap over those without, each at its best batch."""
+    energy_per_token_fraction: float
+    """Energy of a token under the cap over that without."""
+
+
 class ServingSizeAnswer(EstimateAnswer):
     """GPU types ranked by the cost of a million tokens at the stated load."""
 
@@ -199,3 +217,5 @@ class ServingSizeAnswer(EstimateAnswer):
     """Throughput against interactivity on the cheapest GPU, best layouts alone."""
     effects: tuple[Effect, ...]
     """What each optimisation saves on the cheapest GPU."""
+    power_cap: PowerCapCost | None
+    """What the power cap takes and saves; null without a cap."""

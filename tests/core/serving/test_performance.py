@@ -72,15 +72,23 @@ def test_prompts_that_join_steps_take_less_from_them(snapshot):
     assert joined.tpot_mean_s.value < apart.tpot_mean_s.value
 
 
-def test_pools_apart_send_the_cache_of_a_prompt(snapshot):
+def test_copies_apart_send_the_cache_of_a_prompt(snapshot):
+    together = answer(snapshot)
     found = answer(snapshot, disaggregation={"transfer_gb_per_s": 50})
-    # 1,500 tokens in blocks of 16 are 1,504, at 163,840 B each over 50 GB/s.
-    assert found.pools.kv_transfer_s == pytest.approx(1504 * 163_840 / 50e9)
-    assert found.pools.tpot_s == pytest.approx(found.decode_step_s.value)
-    balance = (
-        found.pools.decode_units_per_s_per_replica / found.pools.prefill_units_per_s_per_replica
+    # 1,500 tokens at 163,840 B each over 50 GB/s.
+    pools = found.pools
+    assert pools.kv_transfer_s == pytest.approx(1500 * 163_840 / 50e9)
+    balance = pools.decode_units_per_s_per_copy / pools.prefill_units_per_s_per_copy
+    assert pools.prefill_copies_per_decode_copy == pytest.approx(balance)
+    # No prompt interferes with a step, and the slower side bounds the replica.
+    assert found.tpot_mean_s.value == found.decode_step_s.value
+    rates = (
+        pools.prefill_copies * pools.prefill_units_per_s_per_copy,
+        pools.decode_copies * pools.decode_units_per_s_per_copy,
     )
-    assert found.pools.prefill_replicas_per_decode_replica == pytest.approx(balance)
+    assert found.units_per_s.value == pytest.approx(min(rates))
+    copies = pools.prefill_copies + pools.decode_copies
+    assert found.gpu_count_per_replica == copies * together.gpu_count_per_replica
 
 
 def test_more_requests_than_fit_are_refused_with_the_number_that_does(snapshot):

@@ -1,0 +1,181 @@
+"""A question of size, resolved: its load, traffic and engine, and what each GPU is rented at."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+from service.core.estimates import Infeasibility
+from service.core.hardware import Gpu
+from service.core.hours.service_demand import held_replicas_at_peak
+from service.core.planners.offers import explain_missing_offer, offers_by_size
+from service.core.planners.serving_question import (
+    compute_factor_of,
+    extra_bytes_of,
+    objectives_of,
+    traffic_of,
+)
+from service.core.prices import RentalPrice
+from service.core.recorder import Recorder
+from service.core.replica.lookup import Lookup, engine_qualifiers
+from service.core.replica.many import ManyReplicas, Reaches, sweep_many
+from service.core.replica.passes import Traffic
+from service.core.replica.search import Objectives
+from service.core.replica.shape import ReplicaShape
+from service.core.scenarios.demand import profile_factors
+from service.core.scenarios.procurement import RentMethod
+from service.core.scenarios.replica_settings import ReplicaSettings
+from service.core.scenarios.serving_service import ServingService
+from service.core.serving.questions import as_service
+from service.core.serving.size_types import ServingSizeQuestion
+from service.core.snapshot import CatalogSnapshot
+from service.core.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
+
+CURRENCY = "USD"
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What one GPU costs for an hour, and how many are rented at once."""
+
+    price: Decimal
+    gpu_multiple: int
+    source: str
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """A question with everything resolved that all GPUs share."""
+
+    question: ServingSizeQuestion
+    service: ServingService
+    traffic: Traffic
+    objectives: Objectives
+    look: Lookup
+    peak: float
+    mean: float
+
+    @property
+    def recorder(self) -> Recorder:
+        """Gives assumptions without remembering them."""
+        return self.look.recorder
+
+    def held(self, rate: Any) -> Any:
+        """Replicas held at the peak by replicas of these capacities. [count]"""
+        return held_replicas_at_peak(self.service, rate, month_count=1, recorder=self.recorder)
+
+    def sweep(
+        self,
+        shapes: Sequence[ReplicaShape],
+        *,
+        settings: ReplicaSettings | None = None,
+        objectives: Objectives | None = None,
+        reaches: Reaches | None = None,
+        columns: int | None = None,
+    ) -> ManyReplicas:
+        """Every legal layout on these GPUs, as the question says it or with other settings."""
+        said = settings or self.service.replica
+        traffic = self.traffic
+        if settings is not None:
+            changed = self.service.model_copy(update={"replica": said})
+            traffic = traffic_of(changed, self.recorder, "")
+        return sweep_many(
+            shapes,
+            look=self.look,
+            traffic=traffic,
+            objectives=objectives or self.objectives,
+            settings=said,
+            compute_factor=compute_factor_of(said, self.recorder),
+            extra_bytes=extra_bytes_of(said, self.recorder, ""),
+            reaches=reaches,
+            columns=columns,
+        )
+
+
+def resolve_sizing(question: ServingSizeQuestion, gpu: Gpu, recorder: Recorder) -> Sizing:
+    """Resolve what all GPUs share.
+
+    Raises:
+        CoreError: If the question names what the catalog does not hold.
+    """
+    peak, mean = requests_per_s(question)
+    service = as_service(
+        question,
+        gpu,
+        settings=question.settings,
+        objectives=question.objectives,
+        headroom=question.headroom,
+        peak_requests_per_s=peak,
+    )
+    engine: Mapping[str, str] = {}
+    if question.engine is not None:
+        engine = engine_qualifiers(recorder.snapshot, question.engine, pointer="/engine")
+    compute_factor_of(question.settings, recorder)
+    extra_bytes_of(question.settings, recorder, "")
+    return Sizing(
+        question=question,
+        service=service,
+        traffic=traffic_of(service, recorder, ""),
+        objectives=objectives_of(service),
+        look=Lookup(recorder.off(), engine),
+        peak=peak,
+        mean=mean,
+    )
+
+
+def requests_per_s(question: ServingSizeQuestion) -> tuple[float, float]:
+    """Requests per second in the busiest hour and in a mean one."""
+    load = question.load
+    factors = np.array(profile_factors(question.demand_profile))
+    share = float(factors.mean() / factors.max())
+    if load.kind == "daily_tokens":
+        tokens = question.input_tokens_mean + question.output_tokens_mean
+        mean = load.tokens_per_day / SECONDS_PER_DAY / tokens
+        return mean / share, mean
+    if load.kind == "trace":
+        return load.requests_per_s_mean * load.peak_over_mean, load.requests_per_s_mean
+    if load.kind == "users":
+        active = load.user_count * load.active_fraction
+        peak = active * load.requests_per_active_user_hour / SECONDS_PER_HOUR
+    else:
+        peak = load.peak_requests_per_s
+    return peak, peak * share
+
+
+def rows_by_gpu(snapshot: CatalogSnapshot) -> Mapping[str, list[RentalPrice]]:
+    """Rental prices of each GPU."""
+    rows: dict[str, list[RentalPrice]] = {}
+    for row in snapshot.rental_prices:
+        rows.setdefault(row.gpu, []).append(row)
+    return rows
+
+
+def offers_of(
+    question: ServingSizeQuestion, gpu: Gpu, rows: Sequence[RentalPrice], snapshot: CatalogSnapshot
+) -> tuple[Offer, ...] | Infeasibility:
+    """The cheapest usable offer of each size of instance, or why there is none."""
+    given = question.prices_per_gpu_hour.get(gpu.key)
+    if given is not None:
+        return (Offer(given, gpu.node_gpu_count, "given in the request"),)
+    method = RentMethod(kind="rent", commitment=question.commitment)
+    found = offers_by_size(method, rows=rows, currency=CURRENCY)
+    if found:
+        return tuple(
+            Offer(
+                row.price_per_gpu_hour + (row.host_price_per_gpu_hour or Decimal(0)),
+                row.gpu_count,
+                f"{row.provider} {row.instance_type} {row.region}",
+            )
+            for row in found
+        )
+    return Infeasibility(
+        workload=None,
+        code="no_price",
+        limit=f"price of {gpu.name}",
+        needed=None,
+        available=None,
+        unit=None,
+        nearest_fix=explain_missing_offer(method, gpu=gpu, currency=CURRENCY, snapshot=snapshot),
+    )
