@@ -15,8 +15,8 @@ class Scope(StrEnum):
 
 
 MEANINGS = {
-    Scope.PLAN_READ: "read the team's plans, and the catalog",
-    Scope.PLAN_WRITE: "make plans for the team",
+    Scope.PLAN_READ: "read the team's plans and price books, and the catalog",
+    Scope.PLAN_WRITE: "make plans and write price books for the team",
     Scope.CATALOG_WRITE: "publish and retire releases of the catalog",
 }
 

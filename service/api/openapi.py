@@ -34,6 +34,7 @@ TAGS = (
     Tag(name="health", description="Whether the process lives and can answer."),
     Tag(name="catalog", description="Facts, prices and assumptions, release by release."),
     Tag(name="plans", description="Scenarios and their stored answers."),
+    Tag(name="price books", description="What a team has negotiated."),
     Tag(name="estimates", description="Single questions, answered and not kept."),
     Tag(name="comparisons", description="Plans side by side."),
     Tag(name="description", description="What the service can be asked."),

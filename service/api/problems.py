@@ -47,6 +47,7 @@ class ProblemKind(Enum):
     METHOD_NOT_ALLOWED = ("method-not-allowed", 405, "The method does not apply here")
     CONFLICT = ("conflict", 409, "The request contradicts what is stored")
     REQUEST_IN_FLIGHT = ("request-in-flight", 409, "The same request is still being worked on")
+    STALE_STATE = ("stale-state", 412, "What the request would change has changed since")
     BODY_TOO_LARGE = ("body-too-large", 413, "The body is too large")
     UNSUPPORTED_MEDIA_TYPE = ("unsupported-media-type", 415, "The body's media type is not read")
     WRONG_HOST = ("wrong-host", 421, "The service does not answer under this host name")
@@ -56,6 +57,11 @@ class ProblemKind(Enum):
         "idempotency-key-reused",
         422,
         "The idempotency key belongs to another request",
+    )
+    PRECONDITION_REQUIRED = (
+        "precondition-required",
+        428,
+        "The request must say which state it changes",
     )
     INTERNAL = ("internal", 500, "The service failed")
     ESTIMATE_TOOK_TOO_LONG = (

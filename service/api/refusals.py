@@ -21,7 +21,18 @@ from service.plans.errors import (
     TookTooLong,
     TooMuchAtOnce,
 )
+from service.price_books.errors import (
+    PriceBookChanged,
+    PriceBookError,
+    PriceBookExists,
+    PriceBookNotFound,
+)
 
+PRICE_BOOK_PROBLEMS: dict[type[PriceBookError], ProblemKind] = {
+    PriceBookNotFound: ProblemKind.NOT_FOUND,
+    PriceBookExists: ProblemKind.CONFLICT,
+    PriceBookChanged: ProblemKind.STALE_STATE,
+}
 PLAN_PROBLEMS: dict[type[PlanError], tuple[ProblemKind, str | None]] = {
     PlanNotFound: (ProblemKind.NOT_FOUND, None),
     InvalidCursor: (ProblemKind.VALIDATION, "cursor"),
@@ -67,8 +78,17 @@ def answer_not_writable(request: Request[Any, Any, Any], error: NotWritable) -> 
     return respond(request, ProblemError(ProblemKind.CONFLICT, _sentence(str(error))))
 
 
+def answer_price_book_error(
+    request: Request[Any, Any, Any], error: PriceBookError
+) -> Response[bytes]:
+    """Answer what the store of price books refuses."""
+    kind = PRICE_BOOK_PROBLEMS[type(error)]
+    return respond(request, ProblemError(kind, _sentence(error.message)))
+
+
 REFUSAL_HANDLERS: dict[int | type[Exception], Any] = {
     CoreError: answer_core_error,
     PlanError: answer_plan_error,
     NotWritable: answer_not_writable,
+    PriceBookError: answer_price_book_error,
 }

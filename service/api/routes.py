@@ -18,6 +18,7 @@ from service.api.v1 import (
     plan_making,
     plan_tables,
     plans,
+    price_books,
 )
 from service.api.v1.estimates_money import estimate_crossover, estimate_ownership
 from service.api.v1.estimates_serving import (
@@ -57,6 +58,11 @@ STORED = Router(
         plan_files.export_plan_focus_csv,
         plan_files.export_plan_workbook,
         plan_deployment.export_plan_kubernetes,
+        price_books.list_price_books,
+        price_books.create_price_book,
+        price_books.get_price_book,
+        price_books.replace_price_book,
+        price_books.delete_price_book,
         estimate_ownership,
         estimate_crossover,
         estimate_training_memory,

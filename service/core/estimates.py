@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field
 
 from service.core.parallelism import ParallelLayout
+from service.core.prices import PriceBookUsed
 from service.core.scenarios.procurement import PoolKind
 from service.core.units import Per, Unit
 from service.core.value import NO_NUL, Amount, Currency, IsoDate, LongText, Month, Text, Value
@@ -392,3 +393,5 @@ class FleetEstimate(Value):
     """Priced lines; empty when infeasible."""
     quantities: Annotated[tuple[Quantity, ...], Field(repr=False)]
     """Numbers that the answer stands on."""
+    price_book: PriceBookUsed | None = None
+    """The team's price book, with the rows that are used; null where the scenario names none."""

@@ -17,6 +17,7 @@ from service.core.estimates import (
     ServingServiceEstimate,
     TrainingRunEstimate,
 )
+from service.core.prices import PriceBookUsed
 from service.core.scenarios.scenario import Scenario
 from service.core.snapshot import ReleaseRef
 from service.core.units import Per, Unit
@@ -103,6 +104,8 @@ class Plan(Value):
     """Totals by month."""
     assumptions: tuple[AssumptionUsed, ...]
     """Every assumption that was used, once each."""
+    price_book: PriceBookUsed | None = None
+    """The team's price book as it was, with the rows that are used; null where none is named."""
     line_count: int
     """Number of priced lines."""
     links: PlanLinks

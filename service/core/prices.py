@@ -1,8 +1,10 @@
 """What GPU time and hardware cost, each with the dates between which it holds."""
 
-from typing import Annotated, Literal
+from datetime import date, datetime
+from itertools import pairwise
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from typing_extensions import TypeAliasType
 
 from service.core.value import (
@@ -153,3 +155,95 @@ CatalogPrice = TypeAliasType(
     "CatalogPrice", Annotated[RentalPrice | PurchasePrice, Field(discriminator="kind")]
 )
 """What GPU time or a GPU costs."""
+
+
+class NegotiatedPrice(Value):
+    """What a team has agreed to pay for one GPU with its host for one hour."""
+
+    gpu: Key
+    """Key of the GPU."""
+    provider: Key
+    """Who rents it out."""
+    region: Text | None = None
+    """Region as the provider names it; null holds in every region."""
+    commitment: Commitment = "on_demand"
+    """Terms."""
+    price_per_gpu_hour: Price
+    """Price of one GPU with its host for one hour."""
+    currency: Currency = "USD"
+    """Currency of the price."""
+    valid_from: IsoDate
+    """First day on which the price holds."""
+    valid_to: IsoDate | None = None
+    """Last day on which it holds; null while no end is agreed."""
+    note: LongText | None = None
+    """What a reader of the plan should know, such as the contract's number."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.valid_to is not None and self.valid_to < self.valid_from:
+            raise ValueError(f"valid_to {self.valid_to} is before valid_from {self.valid_from}")
+        return self
+
+    def holds_on(self, day: "IsoDate") -> bool:
+        """True when the price is in force on a day."""
+        return self.valid_from <= day and (self.valid_to is None or day <= self.valid_to)
+
+    @property
+    def offer(self) -> tuple[str, str, str, Commitment, str]:
+        """What one price at a time may hold for."""
+        return self.gpu, self.provider, self.region or "", self.commitment, self.currency
+
+
+class PriceBookContent(Value):
+    """Prices that a team has negotiated; no two of one offer hold on one day."""
+
+    note: LongText | None = None
+    """What the book is for."""
+    rows: Annotated[tuple[NegotiatedPrice, ...], Field(min_length=1, max_length=1000)]
+    """The prices."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        in_order = sorted(self.rows, key=lambda row: (row.offer, row.valid_from))
+        for row, following in pairwise(in_order):
+            if row.offer == following.offer and (row.valid_to or date.max) >= following.valid_from:
+                raise ValueError(
+                    f"two prices of {row.gpu} at {row.provider} ({row.commitment}, "
+                    f"{row.region or 'any region'}) hold on {following.valid_from}: end the first "
+                    "one before the second begins"
+                )
+        return self
+
+
+class PriceBookRequest(PriceBookContent):
+    """A new price book."""
+
+    key: Key
+    """Name of the book, unique in the team; scenarios name it in `price_book`."""
+
+
+class PriceBook(PriceBookRequest):
+    """A team's price book as it is kept."""
+
+    revision: int
+    """How often it was written, from 1."""
+    digest: Text
+    """SHA-256 over note and rows."""
+    created_at: datetime
+    """When it was first written, UTC."""
+    changed_at: datetime
+    """When it was last written, UTC."""
+
+
+class PriceBookUsed(Value):
+    """Which price book a plan was made with; later changes of the book leave it alone."""
+
+    key: Key
+    """Name of the book."""
+    revision: int
+    """Which state of the book."""
+    digest: Text
+    """SHA-256 over note and rows of that state."""
+    rows: tuple[NegotiatedPrice, ...]
+    """Rows whose price the plan uses; empty when none matched."""

@@ -10,7 +10,7 @@ from service.core.architecture.model import ModelArchitecture
 from service.core.assumptions import Assumption
 from service.core.errors import UnknownKey
 from service.core.hardware import Gpu, Node, NumberFormat, Site
-from service.core.prices import PurchasePrice, RentalPrice, TokenPrice
+from service.core.prices import PriceBook, PurchasePrice, RentalPrice, TokenPrice
 from service.core.value import Key, LongText, Provenance, Text, Value
 
 
@@ -97,6 +97,8 @@ class CatalogSnapshot:
     """Prices of hosted tokens in force on the as-of date."""
     aliases: Mapping[tuple[AliasKind, str], Alias]
     """Other spellings of keys, by kind and plain name."""
+    price_book: PriceBook | None = None
+    """Prices that the asking team has negotiated; they stand above those of the catalog."""
 
     @classmethod
     def build(

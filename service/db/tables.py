@@ -44,6 +44,7 @@ SERVICE_PRIVILEGES = {
     "plan_line": "SELECT, INSERT",
     "plan_quantity": "SELECT, INSERT",
     "idempotency_key": "SELECT, INSERT, UPDATE, DELETE",
+    "price_book": "SELECT, INSERT, UPDATE, DELETE",
     "api_key": None,
 }
 """What the role that serves is granted on each table; None: nothing at all."""
@@ -51,7 +52,7 @@ SERVICE_PRIVILEGES = {
 SERVICE_FUNCTIONS = ("find_api_key(bytea)",)
 """Functions that run as the owner of the tables, and that only the role that serves may call."""
 
-TEAM_TABLES = ("plan", "plan_line", "plan_quantity", "idempotency_key")
+TEAM_TABLES = ("plan", "plan_line", "plan_quantity", "idempotency_key", "price_book")
 """Tables whose rows belong to a team and are seen by that team alone."""
 
 
@@ -209,6 +210,22 @@ class IdempotencyKey(Base):
         ),
         Index(None, "team", "created_at"),  # to find those that have run out
     )
+
+
+class PriceBookRow(Base):
+    """Prices that a team has negotiated; plans keep a copy of what they use."""
+
+    __tablename__ = "price_book"
+
+    team: Mapped[str] = mapped_column(Text, primary_key=True)
+    key: Mapped[str] = mapped_column(Text, primary_key=True)
+    revision: Mapped[int]
+    digest: Mapped[str] = mapped_column(Text)
+    created_at: Mapped[datetime] = mapped_column(Instant)
+    changed_at: Mapped[datetime] = mapped_column(Instant)
+    document: Mapped[Any] = mapped_column(JSONB)
+
+    __table_args__ = (CheckConstraint("team <> ''", name="team_is_named"),)
 
 
 class ApiKeyRow(Base):

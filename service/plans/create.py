@@ -1,7 +1,7 @@
 """Making a plan: the estimate of a scenario, stored once as the bytes that are answered."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from typing import Protocol
 from uuid import UUID
@@ -18,6 +18,7 @@ from service.plans.errors import PlanNotFound, RequestInFlight
 from service.plans.idempotency import Claim, HoldNumber, check_key, keep_key, kept_plan
 from service.plans.identity import plan_etag, request_digest
 from service.plans.repository import OpenSession, Session
+from service.price_books.repository import find_price_book
 
 SnapshotLoader = Callable[[Session, str, date], Awaitable[CatalogSnapshot]]
 """Resolves a release ("latest" or a version) and a day to plain values."""
@@ -128,8 +129,11 @@ async def _snapshot(
     open_session: OpenSession, request: PlanRequest, now: datetime, load_snapshot: SnapshotLoader
 ) -> CatalogSnapshot:
     as_of_date = request.as_of_date or now.astimezone(UTC).date()
+    name = request.scenario.price_book
     async with open_session() as session:
-        return await load_snapshot(session, request.catalog_release, as_of_date)
+        snapshot = await load_snapshot(session, request.catalog_release, as_of_date)
+        book = None if name is None else await find_price_book(session, name)
+    return snapshot if book is None else replace(snapshot, price_book=book)
 
 
 def _fingerprint(request: PlanRequest, derived_from: UUID | None) -> str:

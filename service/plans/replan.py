@@ -52,7 +52,15 @@ async def replan(
             derived_from=old_id,
         )
     except CoreError as error:
-        if error.pointer.startswith("/scenario"):
-            # The scenario is not in this request: what it asks for is a release that lacks it.
-            error.pointer = "/catalog_release"
+        error.pointer = _in_this_request(error.pointer)
         raise
+
+
+def _in_this_request(pointer: str) -> str:
+    """The scenario is not in this request: what it asks for is a release that lacks it.
+
+    A price book of that scenario which is gone is no fault of any field.
+    """
+    if pointer == "/scenario/price_book":
+        return ""
+    return "/catalog_release" if pointer.startswith("/scenario") else pointer

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from decimal import Decimal
 
-from service.core.prices import Commitment
+from service.core.prices import Commitment, NegotiatedPrice
 from service.core.pricing import UnitPrice
 
 
@@ -19,6 +19,8 @@ class Rental:
     """Host of one GPU for one hour, where it is billed apart."""
     redo_fraction: float = 0.0
     """Work of training that is done again after interruptions, over the work."""
+    negotiated: NegotiatedPrice | None = None
+    """Row of the team's price book that the price is from."""
 
     @property
     def all_in(self) -> Decimal:

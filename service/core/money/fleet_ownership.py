@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic import Field
 
 from service.core.answers import EstimateAnswer, EstimateQuestion, recorder_for, shared_fields
+from service.core.costs.owning import assume_within, owned_terms
 from service.core.costs.terms import Ownership, Rental
 from service.core.formulas.finance import (
     annuity_per_year,
@@ -21,12 +22,7 @@ from service.core.formulas.finance import (
 )
 from service.core.formulas.power import facility_energy_kwh, it_power_kw
 from service.core.hardware import Site
-from service.core.planners.procurement import (
-    assume_within,
-    no_price,
-    owned_terms,
-    rented_terms,
-)
+from service.core.planners.procurement import no_price, rented_terms
 from service.core.pricing import UnitPrice, money, printed, total
 from service.core.recorder import Recorder
 from service.core.registry import define_quantity

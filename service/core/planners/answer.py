@@ -21,6 +21,7 @@ from service.core.estimates import (
 from service.core.formulas.calendar import hours_in_month
 from service.core.hours.bands import scaled, together
 from service.core.planners.workloads import PoolsOutcome, RunSchedule, ServiceReplicas
+from service.core.prices import PriceBookUsed
 from service.core.pricing import amounts_by, cost_per_million_tokens, total
 from service.core.recorder import Recorder
 from service.core.registry import define_quantity
@@ -58,6 +59,8 @@ class Answer:
     """Priced lines; empty when anything is infeasible."""
     charges: Mapping[Charge, Decimal] = field(default_factory=dict)
     """What each workload causes in each month; together they are the sum of the lines."""
+    price_book: PriceBookUsed | None = None
+    """The team's price book, with the rows that are used."""
 
     @property
     def feasible(self) -> bool:
@@ -91,6 +94,7 @@ def describe(answer: Answer) -> FleetEstimate:
         months=tuple(_months(answer)),
         lines=answer.lines,
         quantities=answer.recorder.quantities(),
+        price_book=answer.price_book,
     )
 
 

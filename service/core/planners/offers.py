@@ -3,6 +3,12 @@
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
+from service.core.costs.negotiated import (
+    ANY,
+    instance_size,
+    negotiated_offers,
+    without_replaced,
+)
 from service.core.hardware import Gpu
 from service.core.prices import RentalPrice
 from service.core.scenarios.procurement import RentMethod
@@ -21,12 +27,14 @@ def cheapest_offer(
     Host and accelerator count together. Prices that rest on memory come after all others and only
     where the provider is named. Where no instance is named, whole nodes come before smaller
     instances, whatever these cost: GPUs of different instances do not share the fast link that
-    layouts count on. Of equal ones the newest price comes first.
+    layouts count on. Of equal ones the newest price comes first. A price that the team has
+    negotiated takes the place of the list price of the same offer, whichever is lower.
 
     Returns:
         The offer, None when there is none.
     """
-    asked_for = (row for row in _offers(gpu, snapshot) if _difference_count(row, method) == 0)
+    rows = _offers(gpu, method, snapshot)
+    asked_for = (row for row in rows if _difference_count(row, method) == 0)
     usable = (row for row in asked_for if _objection(row, method, currency) is None)
     return min(
         _newest(usable),
@@ -70,7 +78,7 @@ def explain_missing_offer(
     method: RentMethod, *, gpu: Gpu, currency: str, snapshot: CatalogSnapshot
 ) -> str:
     """Say which usable offer comes nearest to what was asked for, and which were left out why."""
-    rows = _offers(gpu, snapshot)
+    rows = _offers(gpu, method, snapshot)
     usable = [row for row in rows if _objection(row, method, currency) is None]
     nearest = min(
         usable,
@@ -102,30 +110,22 @@ def explain_missing_offer(
 def rented_at_once(method: RentMethod, *, gpu: Gpu, snapshot: CatalogSnapshot) -> int:
     """GPUs of the instance that a given price is for. [count]
 
-    What the request says; else the usual node, or the provider's instance in that region that comes
-    nearest to it from below, or from above where all are larger.
+    What the request says; else the provider's instance that comes nearest to the usual node.
     """
     if method.gpu_count_per_instance is not None:
         return method.gpu_count_per_instance
-    sizes = {
-        row.gpu_count
-        for row in _offers(gpu, snapshot)
-        if row.provider == method.provider and _is_where_asked(row, method)
-    }
-    usual = gpu.node_gpu_count
-    return max((size for size in sizes if size <= usual), default=min(sizes, default=usual))
-
-
-def _offers(gpu: Gpu, snapshot: CatalogSnapshot) -> list[RentalPrice]:
-    return [row for row in snapshot.rental_prices if row.gpu == gpu.key]
-
-
-def _is_where_asked(row: RentalPrice, method: RentMethod) -> bool:
-    return (
-        method.provider in {None, row.provider}
-        and (row.region == "any" or method.region in {None, row.region})
-        and method.instance_type in {None, row.instance_type}
+    return instance_size(
+        gpu,
+        snapshot.rental_prices,
+        provider=method.provider,
+        region=method.region,
+        instance_type=method.instance_type,
     )
+
+
+def _offers(gpu: Gpu, method: RentMethod, snapshot: CatalogSnapshot) -> list[RentalPrice]:
+    listed = [row for row in snapshot.rental_prices if row.gpu == gpu.key]
+    return without_replaced([*negotiated_offers(gpu, snapshot), *listed], method)
 
 
 def _difference_count(row: RentalPrice, method: RentMethod) -> int:
@@ -133,8 +133,8 @@ def _difference_count(row: RentalPrice, method: RentMethod) -> int:
     return sum(
         (
             method.provider not in {None, row.provider},
-            row.region != "any" and method.region not in {None, row.region},
-            method.instance_type not in {None, row.instance_type},
+            row.region != ANY and method.region not in {None, row.region},
+            row.instance_type != ANY and method.instance_type not in {None, row.instance_type},
             method.commitment != row.commitment,
         )
     )

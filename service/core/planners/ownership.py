@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from service.core.costs.commitment import TERM_MONTHS, Commitments
 from service.core.costs.owned import owned_bills
+from service.core.costs.owning import assume_within
 from service.core.costs.terms import CommitmentMix, Ownership, Rental
 from service.core.estimates import CostCategory, CostLine, PoolSize
 from service.core.formulas.calendar import (
@@ -27,7 +28,7 @@ from service.core.formulas.finance import (
     changed_price,
     effective_cost_per_gpu_hour,
 )
-from service.core.planners.procurement import ResolvedProcurement, assume_within
+from service.core.planners.procurement import ResolvedProcurement
 from service.core.planners.workloads import HourUse
 from service.core.prices import Commitment
 from service.core.pricing import (

@@ -10,6 +10,7 @@ from functools import partial
 
 from service.core.advice.sides import HeldFor, charges
 from service.core.assumptions import AssumptionUsed
+from service.core.costs.negotiated import check_price_book, price_book_used
 from service.core.costs.terms import Ownership
 from service.core.errors import InvalidScenario
 from service.core.estimates import FleetEstimate, Infeasibility, WorkloadKind
@@ -94,6 +95,7 @@ def estimate_fleet(
     check_procurement_rules(
         scenario.procurement, gpu_keys=gpu_keys, snapshot=snapshot, pointer="/scenario/procurement"
     )
+    check_price_book(scenario.price_book, snapshot, pointer="/scenario/price_book")
     buying = Buying(scenario, recorder)
     runs, replicas, refused = _plan_workloads(scenario, buying)
     outcome = None
@@ -109,7 +111,13 @@ def estimate_fleet(
             count_in_time=partial(_count_in_time, buying),
         )
         refused = (*refused, *outcome.infeasibilities)
-    answer = Answer(scenario, recorder, outcome, (*refused, *buying.refused.values()))
+    answer = Answer(
+        scenario,
+        recorder,
+        outcome,
+        (*refused, *buying.refused.values()),
+        price_book=price_book_used(snapshot, [each.terms for each in buying.resolved.values()]),
+    )
     try:
         if answer.feasible and outcome is not None:
             answer = _price(answer, outcome, buying)

@@ -14,6 +14,7 @@ from service.core.value import (
     LAST_MONTH,
     Count,
     Currency,
+    Key,
     Month,
     Number,
     Value,
@@ -83,6 +84,8 @@ class Scenario(Value):
     """How the two share GPUs."""
     procurement: Annotated[tuple[ProcurementRule, ...], Field(min_length=1, max_length=50)]
     """How GPUs are paid for: the first rule that matches a pool and GPU holds."""
+    price_book: Key | None = None
+    """Price book of the team whose negotiated prices stand above the catalog's; null takes none."""
     assumption_overrides: Annotated[
         dict[AssumptionName, Number], Field(max_length=200, default_factory=dict)
     ]

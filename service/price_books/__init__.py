@@ -1,0 +1,1 @@
+"""Prices that a team has negotiated, in books of its own."""
