@@ -41,6 +41,7 @@ def keys_are_unique(folder: CatalogFolder) -> Iterator[Finding]:
         ("architecture", folder.architectures),
         ("site", folder.sites),
         ("assumption", folder.assumptions),
+        ("cost fact", folder.costs),
     )
     for kind, entries in kinds:
         name = "name" if kind == "assumption" else "key"
@@ -201,6 +202,23 @@ def facilities_use_at_least_what_they_serve(folder: CatalogFolder) -> Iterator[F
             yield located.finding("below 1", "power_usage_effectiveness")
 
 
+def cost_facts_name_known_assumptions(folder: CatalogFolder) -> Iterator[Finding]:
+    """An assumption that is said to rest on a fact is one of the catalog."""
+    known = {located.entry.name for located in folder.assumptions}
+    for located in folder.costs:
+        for index, name in enumerate(located.entry.assumptions):
+            if name not in known:
+                yield located.finding(f"unknown assumption {name!r}", "assumptions", index)
+
+
+def cost_facts_are_not_of_the_future(folder: CatalogFolder) -> Iterator[Finding]:
+    """No fact holds for a year after the one in which it was checked."""
+    for located in folder.costs:
+        if located.checked is not None and located.entry.year > located.checked.year:
+            message = f"{located.entry.year} is after the last check, {located.checked.year}"
+            yield located.finding(message, "year")
+
+
 def aliases_are_clear(folder: CatalogFolder) -> Iterator[Finding]:
     """Every alias names an entry that exists, and no name stands for two."""
     entries: dict[str, tuple[Located[Any], ...]] = {
@@ -232,6 +250,8 @@ CHECKS: tuple[Check, ...] = (
     native_formats_are_known,
     unverified_fields_exist,
     facilities_use_at_least_what_they_serve,
+    cost_facts_name_known_assumptions,
+    cost_facts_are_not_of_the_future,
     *PRICE_CHECKS,
 )
 """Every check that a catalog must pass."""

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from service.core.architecture.model import ModelArchitecture
 from service.core.assumptions import Assumption
 from service.core.hardware import Gpu, Node, NumberFormat, Site
-from service.core.prices import CatalogPrice, PurchasePrice, RentalPrice, TokenPrice
+from service.core.prices import CatalogPrice, CostFact, PurchasePrice, RentalPrice, TokenPrice
 from service.core.snapshot import Alias, CatalogSnapshot, ReleaseRef, plain_name
 from service.core.value import Value
 
@@ -25,6 +25,7 @@ Kind = Literal[
     "assumptions",
     "prices",
     "token_prices",
+    "cost_facts",
     "aliases",
 ]
 """Kinds of entries, named as the collections of the API are."""
@@ -38,6 +39,7 @@ _ADAPTERS: dict[Kind, TypeAdapter[Any]] = {
     "assumptions": TypeAdapter(Assumption),
     "prices": TypeAdapter(CatalogPrice),
     "token_prices": TypeAdapter(TokenPrice),
+    "cost_facts": TypeAdapter(CostFact),
     "aliases": TypeAdapter(Alias),
 }
 KINDS: tuple[Kind, ...] = tuple(_ADAPTERS)
@@ -55,6 +57,7 @@ class CatalogContent:
     assumptions: tuple[Assumption, ...]
     prices: tuple[RentalPrice | PurchasePrice, ...]
     token_prices: tuple[TokenPrice, ...]
+    cost_facts: tuple[CostFact, ...]
     aliases: tuple[Alias, ...]
 
     def entries(self) -> Iterator[tuple[Kind, Value]]:

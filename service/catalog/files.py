@@ -28,6 +28,8 @@ from service.catalog.entries import (
 )
 from service.catalog.findings import Finding, InvalidCatalog
 from service.catalog.price_entries import (
+    CostEntry,
+    CostFile,
     PurchaseEntry,
     PurchaseFile,
     RentalFile,
@@ -51,6 +53,7 @@ FILE_KINDS: dict[str, type[Sourced]] = {
     "prices/rental/*.yaml": RentalFile,
     "prices/purchase.yaml": PurchaseFile,
     "prices/tokens/*.yaml": TokenFile,
+    "costs/*.yaml": CostFile,
     "aliases/*.yaml": AliasFile,
 }
 """Which schema holds for which files of the folder."""
@@ -104,6 +107,7 @@ class CatalogFolder:
     rental_rows: tuple[Located[RentalRow], ...]
     purchases: tuple[Located[PurchaseEntry], ...]
     token_rows: tuple[Located[TokenRow], ...]
+    costs: tuple[Located[CostEntry], ...]
     aliases: tuple[Located[AliasEntry], ...]
 
     def everything(self) -> Iterator[Located[Any]]:
@@ -192,6 +196,7 @@ def read_folder(folder: Path) -> CatalogFolder:
         rental_rows=tuple(reader.price_rows(RentalFile)),
         purchases=reader.entries(PurchaseFile, "purchases"),
         token_rows=tuple(reader.price_rows(TokenFile)),
+        costs=reader.entries(CostFile, "costs"),
         aliases=reader.entries(AliasFile, "aliases"),
     )
     findings = [*reader.findings, *_without_origin(content)]

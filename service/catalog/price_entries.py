@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from service.catalog.entries import Sourced, SourcedEntry, Strict
-from service.core.prices import BillingBasis, PriceQuality
-from service.core.value import Count, IsoDate, Key, LongText, Text
+from service.core.assumptions import AssumptionName
+from service.core.prices import BillingBasis, CostTopic, CostUnit, PriceQuality
+from service.core.value import Count, IsoDate, Key, LongText, NonNegative, Text
 
 
 def _list_price(value: Any) -> Any:
@@ -187,3 +188,39 @@ class PurchaseFile(Sourced):
 
     purchases: list[PurchaseEntry]
     """Purchase prices."""
+
+
+class CostEntry(SourcedEntry):
+    """What one source says on a cost of running GPUs."""
+
+    key: Key
+    """Stable key."""
+    name: Text
+    """What is meant."""
+    place: Text | None = None
+    """Where, or at which provider, it holds; "any" where that does not matter."""
+    low: NonNegative | None = None
+    """Low end of the range."""
+    typical: NonNegative | None = None
+    """Usual figure; absent where the source gives a range alone."""
+    high: NonNegative | None = None
+    """High end of the range."""
+    unit: CostUnit
+    """Unit of the figures; a share is a fraction, never percent."""
+    of: Text | None = None
+    """What a share is taken of."""
+    year: Annotated[int, Field(ge=2000, le=2100)]
+    """Year for which it holds."""
+    assumptions: list[AssumptionName] = Field(default_factory=list)
+    """Planning assumptions that rest on it."""
+    note: LongText | None = None
+    """What to know about it."""
+
+
+class CostFile(Sourced):
+    """A file under `costs/`, one topic each."""
+
+    topic: CostTopic
+    """What the facts are about."""
+    costs: list[CostEntry]
+    """Facts."""

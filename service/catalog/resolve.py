@@ -31,11 +31,11 @@ from service.catalog.files import (
     token_context,
 )
 from service.catalog.findings import Finding, InvalidCatalog
-from service.catalog.price_entries import PurchaseEntry, RentalRow, TokenRow
+from service.catalog.price_entries import CostEntry, PurchaseEntry, RentalRow, TokenRow
 from service.core.architecture.model import ModelArchitecture
 from service.core.assumptions import Assumption
 from service.core.hardware import Gpu, Node, NumberFormat, PeakRates, Site
-from service.core.prices import Commitment, PurchasePrice, RentalPrice, TokenPrice
+from service.core.prices import Commitment, CostFact, PurchasePrice, RentalPrice, TokenPrice
 from service.core.snapshot import Alias, CatalogSnapshot, by_spelling, key_named, plain_name
 from service.core.value import Provenance, Value
 
@@ -208,6 +208,13 @@ def purchase_price(located: Located[PurchaseEntry]) -> PurchasePrice:
     )
 
 
+def cost_fact(located: Located[CostEntry]) -> CostFact:
+    """A cost fact as the core takes it; its topic stands on the file."""
+    file: Any = located.parents[0]
+    fields = _fields(located.entry, CostFact)
+    return CostFact(**fields, topic=file.topic, provenance=provenance(located))
+
+
 class ArchitectureNames:
     """Which architecture a model's name stands for: its key, an alias, or none on purpose."""
 
@@ -324,6 +331,7 @@ def resolve_folder(folder: CatalogFolder) -> CatalogContent:
             *collector.each(folder.purchases, purchase_price),
         ),
         token_prices=collector.each(folder.token_rows, lambda row: token_price(row, names)),
+        cost_facts=collector.each(folder.costs, cost_fact),
         aliases=collector.all(folder.aliases, aliases),
     )
     if collector.findings:

@@ -1,4 +1,4 @@
-"""What GPU time and hardware cost, each with the dates between which it holds."""
+"""What GPU time, hardware, tokens and all beside them cost, and when each figure holds."""
 
 from datetime import date, datetime
 from itertools import pairwise
@@ -13,6 +13,7 @@ from service.core.value import (
     IsoDate,
     Key,
     LongText,
+    NonNegative,
     Price,
     Provenance,
     Text,
@@ -149,6 +150,101 @@ class TokenPrice(Value):
     def holds_on(self, day: "IsoDate") -> bool:
         """True when the price is in force on a day."""
         return self.valid_from <= day and (self.valid_to is None or day <= self.valid_to)
+
+
+CostTopic = Literal[
+    "staff",
+    "support",
+    "reliability",
+    "installation",
+    "storage",
+    "network",
+    "system",
+    "facility",
+    "energy",
+    "capital",
+    "depreciation",
+    "lead_time",
+    "reference_case",
+]
+"""What a cost fact is about."""
+CostUnit = Literal[
+    "1",
+    "1/year",
+    "USD",
+    "USD/year",
+    "USD/gpu",
+    "USD/gpu_year",
+    "USD/gpu_hour",
+    "USD/TB",
+    "USD/GB",
+    "USD/GB_month",
+    "USD/GiB_month",
+    "USD/kW",
+    "USD/kW_month",
+    "USD/kWh",
+    "EUR/kWh",
+    "person/server",
+    "server/person",
+    "port",
+    "switch",
+    "W",
+    "kW",
+    "g/kWh",
+    "week",
+    "year",
+]
+"""Units of cost facts; a share is a fraction, never percent."""
+
+
+class CostFact(Value):
+    """What one source says on a cost of running GPUs, or on what it depends on.
+
+    Planners take assumptions; cost facts are what these rest on, and what a reader replaces them
+    by. Zero is a real zero.
+    """
+
+    key: Key
+    """Stable key."""
+    topic: CostTopic
+    """What it is about."""
+    name: Text
+    """What is meant."""
+    place: Text | None = None
+    """Where, or at which provider, it holds; "any" or null where that does not matter."""
+    low: NonNegative | None = None
+    """Low end of the range."""
+    typical: NonNegative | None = None
+    """Usual figure; null where the source gives a range alone."""
+    high: NonNegative | None = None
+    """High end of the range."""
+    unit: CostUnit
+    """Unit of the figures."""
+    of: Text | None = None
+    """What a share is taken of."""
+    year: Annotated[int, Field(ge=2000, le=2100)]
+    """Year for which it holds."""
+    assumptions: tuple[Text, ...] = ()
+    """Planning assumptions that rest on it."""
+    note: LongText | None = None
+    """What to know about it."""
+    provenance: Provenance = Provenance()
+    """Where it comes from."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        figures = [each for each in (self.low, self.typical, self.high) if each is not None]
+        if not figures:
+            raise ValueError("give at least one of low, typical and high")
+        if figures != sorted(figures):
+            raise ValueError("low <= typical <= high does not hold")
+        if self.of is not None and figures[-1] > 1:
+            raise ValueError(f"a share of {self.of} is a fraction of at most 1, never percent")
+        return self
+
+    def holds_on(self, day: date) -> bool:
+        """True when a reader of that day could have known it."""
+        return self.year <= day.year
 
 
 CatalogPrice = TypeAliasType(

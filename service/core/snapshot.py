@@ -10,7 +10,7 @@ from service.core.architecture.model import ModelArchitecture
 from service.core.assumptions import Assumption
 from service.core.errors import UnknownKey
 from service.core.hardware import Gpu, Node, NumberFormat, Site
-from service.core.prices import PriceBook, PurchasePrice, RentalPrice, TokenPrice
+from service.core.prices import CostFact, PriceBook, PurchasePrice, RentalPrice, TokenPrice
 from service.core.value import Key, LongText, Provenance, Text, Value
 
 
@@ -95,6 +95,8 @@ class CatalogSnapshot:
     """Purchase prices in force on the as-of date."""
     token_prices: tuple[TokenPrice, ...]
     """Prices of hosted tokens in force on the as-of date."""
+    cost_facts: Mapping[str, CostFact]
+    """Cost facts of the as-of date's year and those before it."""
     aliases: Mapping[tuple[AliasKind, str], Alias]
     """Other spellings of keys, by kind and plain name."""
     price_book: PriceBook | None = None
@@ -115,6 +117,7 @@ class CatalogSnapshot:
         rental_prices: Iterable[RentalPrice] = (),
         purchase_prices: Iterable[PurchasePrice] = (),
         token_prices: Iterable[TokenPrice] = (),
+        cost_facts: Iterable[CostFact] = (),
         aliases: Iterable[Alias] = (),
     ) -> "CatalogSnapshot":
         """Index entries by key and keep the prices that hold on the as-of date."""
@@ -130,6 +133,7 @@ class CatalogSnapshot:
             rental_prices=tuple(p for p in rental_prices if p.holds_on(as_of_date)),
             purchase_prices=tuple(p for p in purchase_prices if p.holds_on(as_of_date)),
             token_prices=tuple(p for p in token_prices if p.holds_on(as_of_date)),
+            cost_facts=_by_key(fact for fact in cost_facts if fact.holds_on(as_of_date)),
             aliases=by_spelling(aliases),
         )
 

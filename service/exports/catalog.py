@@ -6,7 +6,7 @@ from typing import Any
 from service.core.architecture.model import ModelArchitecture
 from service.core.assumptions import Assumption
 from service.core.hardware import Gpu, Node, NumberFormat, Site
-from service.core.prices import PurchasePrice, RentalPrice, TokenPrice
+from service.core.prices import CostFact, PurchasePrice, RentalPrice, TokenPrice
 from service.exports.table import Cell, Column, fields, joined
 
 PROVENANCE: tuple[Column[Any], ...] = (
@@ -143,6 +143,12 @@ TOKEN_PRICE_COLUMNS: tuple[Column[TokenPrice], ...] = (
         "valid_to",
         "note",
     ),
+    *PROVENANCE,
+)
+COST_FACT_COLUMNS: tuple[Column[CostFact], ...] = (
+    *fields("key", "topic", "name", "place", "low", "typical", "high", "unit", "of", "year"),
+    Column("assumptions", lambda fact: joined(fact.assumptions)),
+    *fields("note"),
     *PROVENANCE,
 )
 ASSUMPTION_COLUMNS: tuple[Column[Assumption], ...] = (

@@ -11,6 +11,7 @@ COLLECTIONS = [
     "architectures",
     "prices",
     "token-prices",
+    "cost-facts",
     "assumptions",
     "sites",
     "formats",
@@ -42,7 +43,7 @@ def all_items(client, path, **query):
 
 
 def key_of(entry):
-    return entry["name"] if "topic" in entry else entry["key"]
+    return entry["key"] if "key" in entry else entry["name"]
 
 
 def kind_of(collection):

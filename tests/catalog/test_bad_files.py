@@ -60,6 +60,7 @@ PLACES = {
     "purchase": "prices/purchase.yaml",
     "alias": "aliases/bad.yaml",
     "token": "prices/tokens/bad.yaml",
+    "cost": "costs/bad.yaml",
 }
 REASONS = {
     "gpu_sparse_peak": "fp8 is 4.00 times 16 bit",
@@ -117,6 +118,15 @@ REASONS = {
     "token_output_below_input": "output 0.5 is below input 1.5",
     # The median of 1.5, 1.5, 1.5 and 0.0015 is 1.5.
     "token_per_thousand": "output 0.0015 is 0.001 times the median",
+    "cost_wrong_unit": "Input should be '1'",
+    "cost_without_source": "no source",
+    "cost_without_figure": "at least one of low, typical and high",
+    "cost_range_not_ordered": "low <= typical <= high does not hold",
+    "cost_percent_for_fraction": "a fraction of at most 1, never percent",
+    "cost_negative": "greater than or equal to 0",
+    "cost_duplicate_key": "cost fact 'storage.a' stands in costs/bad.yaml:5 already",
+    "cost_of_unknown_assumption": "unknown assumption 'disk_price_usd_per_tb'",
+    "cost_after_its_check": "2027 is after the last check, 2026",
     "alias_of_unknown_gpu": "unknown gpu 'part-90gb'",
     "alias_of_two_gpus": "'PART 80GB' is 'part-80gb' already",
 }

@@ -58,6 +58,7 @@ def content(*gpus, prices=()):
         assumptions=(),
         prices=tuple(prices),
         token_prices=(),
+        cost_facts=(),
         aliases=(),
     )
 

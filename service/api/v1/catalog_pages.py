@@ -10,7 +10,7 @@ from service.catalog.release import Release
 from service.core.architecture.model import ModelArchitecture
 from service.core.assumptions import Assumption
 from service.core.hardware import Gpu, Node, NumberFormat, Site
-from service.core.prices import CatalogPrice, TokenPrice
+from service.core.prices import CatalogPrice, CostFact, TokenPrice
 from service.core.snapshot import ReleaseRef
 from service.core.value import Value
 from service.exports import catalog as columns
@@ -77,6 +77,13 @@ class TokenPricePage(EntryPage):
     """The prices of this page."""
 
 
+class CostFactPage(EntryPage):
+    """Some cost facts of a release."""
+
+    items: tuple[CostFact, ...]
+    """The facts of this page."""
+
+
 class AssumptionPage(EntryPage):
     """Some assumptions of a release."""
 
@@ -136,6 +143,9 @@ COLLECTIONS = (
         TokenPrice,
         TokenPricePage,
         columns.TOKEN_PRICE_COLUMNS,
+    ),
+    Collection(
+        "cost_facts", "cost_fact", "cost facts", CostFact, CostFactPage, columns.COST_FACT_COLUMNS
     ),
     Collection(
         "assumptions",
