@@ -8,8 +8,7 @@ from litestar import Request, Response
 
 from service.api.problems import FieldProblem, ProblemError, ProblemKind, respond
 from service.catalog.release import UnknownRelease
-from service.core.errors import CoreError, UnknownKey
-from service.exports.kubernetes import NotWritable
+from service.core.errors import CoreError, NotWritable, UnknownKey
 from service.plans.errors import (
     CannotCompare,
     IdempotencyKeyReused,
@@ -75,7 +74,7 @@ def answer_plan_error(request: Request[Any, Any, Any], error: PlanError) -> Resp
 
 def answer_not_writable(request: Request[Any, Any, Any], error: NotWritable) -> Response[bytes]:
     """Answer what a stored plan cannot be written as."""
-    return respond(request, ProblemError(ProblemKind.CONFLICT, _sentence(str(error))))
+    return respond(request, ProblemError(ProblemKind.CONFLICT, _sentence(error.message)))
 
 
 def answer_price_book_error(

@@ -63,6 +63,7 @@ STORED = Router(
         price_books.get_price_book,
         price_books.replace_price_book,
         price_books.delete_price_book,
+        plan_deployment.get_plan_launch,
         estimate_ownership,
         estimate_crossover,
         estimate_training_memory,

@@ -23,5 +23,9 @@ class InvalidScenario(CoreError):
     """Fields that are each fine and contradict one another."""
 
 
+class NotWritable(CoreError):
+    """A stored plan that cannot be written in the form that is asked for."""
+
+
 class NoConstants(CoreError):
     """A GPU class without any constants for what is asked: no number is better than a guess."""

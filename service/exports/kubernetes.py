@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from service.core.errors import NotWritable
 from service.core.estimates import PoolSize
 from service.core.hardware import Gpu, GpuClass
 from service.core.plans import Plan
@@ -68,10 +69,6 @@ HEAD: Final = """\
 # (resources.excludeResourcePrefixes of its configuration), or add them to the queues.
 # Jobs name their queue in the label kueue.x-k8s.io/queue-name and take their priorityClassName.
 """
-
-
-class NotWritable(ValueError):
-    """A plan that holds nothing that could be written as objects; the message says why."""
 
 
 @dataclass(frozen=True)

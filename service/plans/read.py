@@ -102,6 +102,13 @@ async def quantity_page(
     return Page(items, row_cursor("quantities", found[limit - 1][0]) if more else None)
 
 
+async def named_quantities(session: Session, plan_id: UUID, names: Sequence[str]) -> list[Quantity]:
+    """Read the quantities of a plan that have these names, in all scopes."""
+    filters = QuantityFilters(names=tuple(names))
+    found = await repository.read_quantities(session, plan_id, filters, after=0, limit=None)
+    return [quantity for _, quantity in found]
+
+
 async def stream_plans(
     open_session: OpenSession, filters: PlanFilters
 ) -> AsyncIterator[Sequence[PlanSummary]]:

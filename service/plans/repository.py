@@ -81,6 +81,8 @@ class QuantityFilters:
 
     scope: str | None = None
     name: str | None = None
+    names: tuple[str, ...] | None = None
+    """Any of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +276,8 @@ async def read_quantities(
         query = query.where(PlanQuantity.scope == filters.scope)
     if filters.name is not None:
         query = query.where(PlanQuantity.name == filters.name)
+    if filters.names is not None:
+        query = query.where(PlanQuantity.name.in_(filters.names))
     rows = await session.execute(query.order_by(PlanQuantity.position).limit(limit))
     return [(row.position, _quantity(row)) for row in rows]
 

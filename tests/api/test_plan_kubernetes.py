@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from service.catalog.resolve import snapshot_from_folder
+from service.core.errors import NotWritable
 from service.core.plans import Plan
-from service.exports.kubernetes import NotWritable, kubernetes_yaml
+from service.exports.kubernetes import kubernetes_yaml
 from tests.exports.kubernetes_fields import SCHEMAS
 
 ROOT = Path(__file__).resolve().parents[2]

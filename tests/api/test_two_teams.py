@@ -33,6 +33,7 @@ OF_ONE_PLAN = {
     "export_plan_focus_csv": "/v1/plans/{id}/focus.csv",
     "export_plan_workbook": "/v1/plans/{id}/workbook.xlsx",
     "export_plan_kubernetes": "/v1/plans/{id}/kubernetes.yaml",
+    "get_plan_launch": "/v1/plans/{id}/launch",
 }
 OF_SEVERAL_PLANS = {
     "compare_plans": "/v1/comparisons",

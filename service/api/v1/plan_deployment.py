@@ -12,6 +12,8 @@ from service.api.dependencies import SessionOpener
 from service.api.downloads import DISPOSITION_HEADER
 from service.api.problems import problem_responses
 from service.catalog.snapshots import load_snapshot
+from service.core.launch.answer import LaunchSheet
+from service.core.launch.sheet import QUANTITIES, launch_sheet
 from service.exports import kubernetes
 from service.exports.filename import content_disposition
 from service.plans import read
@@ -44,3 +46,24 @@ async def export_plan_kubernetes(
     return Response(
         content, media_type=kubernetes.MEDIA_TYPE, headers={"Content-Disposition": disposition}
     )
+
+
+@get(
+    "/v1/plans/{plan_id:uuid}/launch",
+    operation_id="get_plan_launch",
+    tags=["plans"],
+    responses=problem_responses(404, 409),
+)
+async def get_plan_launch(plan_id: FromPath[UUID], open_session: SessionOpener) -> LaunchSheet:
+    """Read how a plan's workloads are started and watched.
+
+    Each run and service has the line that starts it with the plan's layout, what its log should
+    show, and alerts whose thresholds are the plan's own numbers. What no line is written for says
+    why. An infeasible plan has nothing to start: 409.
+    """
+    async with open_session() as session:
+        plan = await read.read_plan(session, plan_id)
+        version = plan.catalog_release.version
+        snapshot = await load_snapshot(session, version, plan.as_of_date)
+        quantities = await read.named_quantities(session, plan_id, QUANTITIES)
+    return await run_beside_the_loop(launch_sheet, plan, quantities, snapshot)

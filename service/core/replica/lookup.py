@@ -31,8 +31,9 @@ _SCALE = {
 }
 
 
-def _engine_and_version(text: str) -> tuple[str, tuple[int, ...]] | None:
-    found = _ENGINE.fullmatch(text)
+def engine_and_version(text: str) -> tuple[str, tuple[int, ...]] | None:
+    """Name and version of an engine such as "vllm-0.18"; None where there is no version."""
+    found = _ENGINE.fullmatch(text.replace(".", "_"))
     if found is None:
         return None
     return found[1], tuple(int(part) for part in found[2].split("_"))
@@ -44,12 +45,12 @@ def engine_qualifiers(snapshot: CatalogSnapshot, engine: str, *, pointer: str) -
     Raises:
         CoreError: If the catalog holds no overhead of this engine or of an older version.
     """
-    wanted = _engine_and_version(engine.replace(".", "_"))
+    wanted = engine_and_version(engine)
     newest: dict[str, tuple[tuple[int, ...], str]] = {}
     known: set[str] = set()
     for name in snapshot.assumptions:
         base, *qualifiers = name.split(".")
-        held = _engine_and_version(qualifiers[0]) if qualifiers else None
+        held = engine_and_version(qualifiers[0]) if qualifiers else None
         if held is None:
             continue
         if base == ENGINE_BASE:
