@@ -10,8 +10,8 @@ from service.accuracy.training_speed import Published
 from service.core.architecture.model import ModelArchitecture
 from service.core.hardware import Gpu
 from service.core.parallelism import GivenLayout
+from service.core.parallelism.axes import RECOMPUTES, SHARDINGS
 from service.core.recorder import Recorder
-from service.core.run.layouts import RECOMPUTES, SHARDINGS
 from service.core.run.mechanism import machine_of, step_model
 from service.core.run.network import scale_out_bytes_per_s
 from service.core.run.step import StepModel

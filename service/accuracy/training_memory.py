@@ -8,10 +8,10 @@ from service.accuracy.training_cases import PreparedRow, Unpredictable, prepare
 from service.accuracy.training_rows import TrainingRow
 from service.core.estimates import Range
 from service.core.formulas import training_memory, training_time
+from service.core.parallelism.axes import FULL
 from service.core.recorder import Recorder
-from service.core.run.layouts import FULL
-from service.core.run.memory import MemoryModel, MemoryTerms, available_bytes, state_bytes
-from service.core.run.parts import model_parts
+from service.core.run.memory import MemoryModel, MemoryTerms, available_bytes
+from service.core.run.parts import model_parts, state_bytes
 from service.core.units import BYTES_PER_GB, BYTES_PER_GIB, BYTES_PER_MIB
 
 ROUNDING = 0.02

@@ -9,7 +9,7 @@ import numpy as np
 from service.accuracy.training_rows import TrainingRow
 from service.core.architecture.model import ModelArchitecture
 from service.core.hardware import ComputePrecision, Gpu
-from service.core.run.layouts import RECOMPUTES, SHARDINGS, LayoutAxes
+from service.core.parallelism.axes import RECOMPUTES, SHARDINGS, LayoutAxes
 
 OLD_STACKS = ("megatron_2021", "megatron_deepspeed")
 SHARDED_STACKS = ("pytorch_fsdp", "pytorch_eager", "huggingface", "deepspeed", "jax")

@@ -157,6 +157,8 @@ class NodeEntry(SourcedEntry):
     """How the power figure is known."""
     scale_out_bandwidth_per_gpu: Fact[Literal["Gbit/s"]] | None = None
     """Network bandwidth per GPU between nodes, one direction."""
+    host_memory: Fact[Literal["GiB"]] | None = None
+    """Memory of the host processors of the whole node."""
     note: LongText | None = None
     """What to know about the node."""
 

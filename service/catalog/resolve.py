@@ -54,6 +54,7 @@ GPU_FACTS = {
 NODE_FACTS = {
     "maximum_power": "maximum_power_kw",
     "scale_out_bandwidth_per_gpu": "scale_out_gbit_per_s_per_gpu",
+    "host_memory": "host_memory_gib",
 }
 SITE_FACTS = {
     "power_price": "power_price_per_kwh",

@@ -173,6 +173,8 @@ class Node(Value):
     """How the power figure is known; a rule is an estimate."""
     scale_out_gbit_per_s_per_gpu: Positive | None = None
     """Network bandwidth per GPU between nodes in Gbit/s, one direction."""
+    host_memory_gib: Positive | None = None
+    """Memory of the host processors of the whole node in GiB."""
     note: LongText | None = None
     """What to know about the node."""
     provenance: Provenance = Provenance()

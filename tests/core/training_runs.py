@@ -6,11 +6,11 @@ from functools import cache
 from pathlib import Path
 
 from service.catalog.resolve import snapshot_from_folder
+from service.core.parallelism.axes import LayoutAxes
 from service.core.planners.training import plan_training_run
 from service.core.planners.workloads import RunNeed
 from service.core.recorder import Recorder
 from service.core.run.case import resolve
-from service.core.run.layouts import LayoutAxes
 from service.core.scenarios.scenario import Horizon
 from service.core.scenarios.training_run import TrainingRun
 
@@ -55,7 +55,7 @@ def run(**fields):
     return TrainingRun.model_validate(base | fields)
 
 
-def case_of(*, catalog=None, gpu_multiple=8, **fields):
+def case_of(*, catalog=None, gpu_multiple=8, instance_gpu_count=None, **fields):
     """A run resolved against the catalog."""
     facts = catalog or snapshot()
     return resolve(
@@ -64,6 +64,7 @@ def case_of(*, catalog=None, gpu_multiple=8, **fields):
         recorder=Recorder(facts),
         gpu_multiple=gpu_multiple,
         pointer=POINTER,
+        instance_gpu_count=instance_gpu_count,
     )
 
 

@@ -165,3 +165,18 @@ def embedding_parameter_count(
         38597376
     """
     return vocab_size * hidden_size * (2 - tie_word_embeddings)
+
+
+def adapter_parameter_count(*, rank: Any, input_width: Any, output_width: Any) -> Any:
+    """Weights of a low-rank adapter beside one matrix. [count]
+
+    r·(in + out).
+
+    References:
+        Hu et al., LoRA, arXiv 2106.09685, section 4.1.
+
+    Examples:
+        >>> adapter_parameter_count(rank=16, input_width=4096, output_width=4096)
+        131072
+    """
+    return rank * (input_width + output_width)

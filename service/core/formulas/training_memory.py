@@ -142,31 +142,37 @@ def borrowed_bytes(
     shard_count: Any,
     expert_live_bytes: Any = 0.0,
     expert_shard_count: Any = 1,
+    own_on_host: Any = False,
 ) -> Any:
-    """What a GPU holds for a while of other ranks' shards. [B]
+    """What a GPU holds for a while beside the share that it keeps. [B]
 
-    (N - 1)/N of what is whole at once: its own share is counted with the shards.
+    (N - 1)/N of what is whole at once: its own share is counted with the shards, unless that one is
+    kept on the host.
 
     References:
         Zhao et al., arXiv 2304.11277, section 3.2.
 
     Examples:
-        >>> borrowed_bytes(live_bytes=8e9, shard_count=8)
+        >>> float(borrowed_bytes(live_bytes=8e9, shard_count=8))
         7000000000.0
+        >>> float(borrowed_bytes(live_bytes=8e9, shard_count=8, own_on_host=True))
+        8000000000.0
     """
-    common = live_bytes * (shard_count - 1.0) / shard_count
-    return common + expert_live_bytes * (expert_shard_count - 1.0) / expert_shard_count
+    own = np.where(own_on_host, 0.0, 1.0)[()]
+    common = live_bytes * (shard_count - own) / shard_count
+    return common + expert_live_bytes * (expert_shard_count - own) / expert_shard_count
 
 
 @quantity(
     "training_gathered_weight_bytes_per_gpu",
     unit="B",
     per="gpu",
-    formula="bytes of the weights held whole at once · (N-1)/N with ZeRO-3, else 0",
+    formula="bytes of the weights held whole at once · (N-1)/N with ZeRO-3, else 0; all of them "
+    "where the GPU's own share is kept on the host",
     sources=(_ZHAO,),
 )
 def gathered_weight_bytes(*, zero_stage: Any, **live: Any) -> Any:
-    """Other ranks' weights while layers are computed. [B]
+    """Weights held beside the GPU's own share while layers are computed. [B]
 
     Examples:
         >>> float(gathered_weight_bytes(live_bytes=8e9, shard_count=8, zero_stage=3))
@@ -180,11 +186,11 @@ def gathered_weight_bytes(*, zero_stage: Any, **live: Any) -> Any:
     unit="B",
     per="gpu",
     formula="bytes of the gradients held whole until they are reduced · (N-1)/N from ZeRO-2 on, "
-    "else 0",
+    "else 0; all of them where the GPU's own share goes to the host",
     sources=(_ZHAO,),
 )
 def unreduced_gradient_bytes(*, zero_stage: Any, **live: Any) -> Any:
-    """Gradients that other ranks will keep, until they are reduced. [B]
+    """Gradients beside the GPU's own share, until they are reduced. [B]
 
     Examples:
         >>> float(unreduced_gradient_bytes(live_bytes=1e9, shard_count=4, zero_stage=2))
@@ -347,16 +353,22 @@ def memory_bytes(
     return weights + gradients + optimizer + activations + logits + overhead
 
 
-def adapter_parameter_count(*, rank: Any, input_width: Any, output_width: Any) -> Any:
-    """Weights of a low-rank adapter beside one matrix. [count]
+@quantity(
+    "training_host_bytes_per_gpu",
+    unit="B",
+    per="gpu",
+    formula="bytes of state that left the GPU · buffer factor",
+    sources=("deepspeedai/DeepSpeed#4527: 18 bytes a parameter times 1.5",),
+)
+def host_bytes(*, offloaded_bytes: Any, buffer_factor: Any) -> Any:
+    """Host memory that one GPU's offloaded state takes. [B]
 
-    r·(in + out).
-
-    References:
-        Hu et al., LoRA, arXiv 2106.09685, section 4.1.
+    Pinned copies and buffers stand beside the state itself.
 
     Examples:
-        >>> adapter_parameter_count(rank=16, input_width=4096, output_width=4096)
-        131072
+        All 18 bytes of 6.805B parameters, over all GPUs: 171.1 GiB.
+
+        >>> round(host_bytes(offloaded_bytes=18 * 6805e6, buffer_factor=1.5) / 2**30, 1)
+        171.1
     """
-    return rank * (input_width + output_width)
+    return offloaded_bytes * buffer_factor

@@ -97,6 +97,23 @@ def stage_share(*, layer_count: Any, pipeline_parallel: Any) -> Any:
     return np.ceil(layer_count / pipeline_parallel) / np.maximum(layer_count, 1)
 
 
+def stage_layer_count(*, layer_count: Any, pipeline_parallel: Any, stage_index: Any) -> Any:
+    """Layers of one pipeline stage. [count]
+
+    floor(L / p), and one more on each of the first L mod p stages: the last holds the head and is
+    given the fewest. Over all stages they add up to L.
+
+    Examples:
+        Llama 3.1 405B, 126 layers over 16 stages: 8 on the first 14, 7 on the last two.
+
+        >>> [int(stage_layer_count(layer_count=126, pipeline_parallel=16, stage_index=i))
+        ...  for i in (0, 13, 14, 15)]
+        [8, 8, 7, 7]
+    """
+    more = np.less(stage_index, np.mod(layer_count, pipeline_parallel))
+    return np.floor_divide(layer_count, pipeline_parallel) + more
+
+
 def chunks_in_flight(
     *,
     pipeline_parallel: Any,

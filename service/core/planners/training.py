@@ -7,13 +7,13 @@ from service.core.errors import InvalidScenario, NoConstants
 from service.core.estimates import Infeasibility
 from service.core.formulas import flops, reliability, training_time
 from service.core.formulas.calendar import first_day, midnight
+from service.core.parallelism.rules import on_gpus
 from service.core.planners.workloads import RunNeed
 from service.core.recorder import Recorder
 from service.core.run.case import RunCase, missing_peak, resolve
 from service.core.run.choice import Choice, choose, rate_of
 from service.core.run.factors import ranged, spread
 from service.core.run.hours import RunHours, run_hours
-from service.core.run.layouts import on_gpus
 from service.core.run.sizing import count_for_deadline
 from service.core.scenarios.scenario import Horizon
 from service.core.scenarios.training_run import TrainingRun
@@ -51,7 +51,12 @@ def plan_training_run(
     """
     scoped = recorder.within(f"run:{run.name}")
     case = resolve(
-        run, snapshot=snapshot, recorder=scoped, gpu_multiple=gpu_multiple, pointer=pointer
+        run,
+        snapshot=snapshot,
+        recorder=scoped,
+        gpu_multiple=gpu_multiple,
+        pointer=pointer,
+        instance_gpu_count=gpu_multiple,
     )
     start = midnight(run.start_date or first_day(horizon.start_month))
     try:

@@ -1,29 +1,45 @@
 """A training run resolved against the catalog: the models that answer for it, or why none can."""
 
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from service.core.architecture.model import ModelArchitecture
 from service.core.errors import InvalidScenario
 from service.core.estimates import Infeasibility, InfeasibilityCode
 from service.core.hardware import ComputePrecision, Gpu, PeakRates
 from service.core.parallelism import GivenLayout
+from service.core.parallelism.axes import RECOMPUTES, LayoutAxes
+from service.core.parallelism.rules import LayoutRules, given_degrees
 from service.core.recorder import Recorder
 from service.core.run.factors import positive
 from service.core.run.hours import FailureModel, failure_model
-from service.core.run.layouts import RECOMPUTES, LayoutAxes, LayoutRules, given_degrees
 from service.core.run.mechanism import mechanism_of
-from service.core.run.memory import MemoryModel, state_bytes
+from service.core.run.memory import MemoryModel
 from service.core.run.network import NetworkModel, scale_out_bytes_per_s
 from service.core.run.parts import (
     adapter_parameter_count,
     attention_forward_flops_per_token,
     model_parts,
+    state_bytes,
 )
 from service.core.run.speed import ModelWork, SpeedModel
 from service.core.scenarios.stacks import STACKS
 from service.core.scenarios.training_run import TrainingRun
 from service.core.scenarios.training_state import STATE_RECIPES
 from service.core.snapshot import CatalogSnapshot
+from service.core.units import BYTES_PER_GIB
+
+
+@dataclass(frozen=True)
+class HostNeed:
+    """Host memory that offloaded state takes, for one layout or many. [B]"""
+
+    per_gpu: Any
+    per_node: Any
+    available: float | None
+    """Of one node; None where the catalog does not know it."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +51,14 @@ class LayoutModels:
     """Splits of the model that are considered: all sensible ones, or the one that was named."""
     memory: MemoryModel
     network: NetworkModel
+    host_bytes: float | None = None
+    """Memory of the host of a node, where the catalog knows it."""
+
+    def host_need(self, axes: LayoutAxes, recorder: Recorder) -> HostNeed:
+        """What one layout or many keep in the memory of a host. [B]"""
+        per_gpu = self.memory.terms(axes, recorder).host
+        neighbours = np.minimum(self.memory.gpu.node_gpu_count, axes.gpu_count)
+        return HostNeed(per_gpu, per_gpu * neighbours, self.host_bytes)
 
 
 @dataclass(frozen=True)
@@ -103,8 +127,18 @@ def resolve(
     recorder: Recorder,
     gpu_multiple: int,
     pointer: str,
+    instance_gpu_count: int | None = None,
 ) -> RunCase:
     """Look up what a run names and build the models that answer for it.
+
+    Args:
+        run: The run as it was asked for.
+        snapshot: The catalog on the as-of date.
+        recorder: Looks assumptions up and keeps quantities.
+        gpu_multiple: A solved GPU count is a multiple of it.
+        pointer: JSON pointer of the run in the request.
+        instance_gpu_count: GPUs that are rented or bought at once; those of the usual node when
+            None.
 
     Raises:
         UnknownKey: If the GPU or the architecture is not in the catalog.
@@ -114,31 +148,39 @@ def resolve(
     architecture = None
     if run.architecture is not None:
         architecture = snapshot.architecture(run.architecture, pointer=f"{pointer}/architecture")
-    has_layers = architecture is not None and architecture.has_layers
-    if not has_layers:
+    layouts = None
+    if architecture is not None and architecture.has_layers:
+        layouts = _layouts(
+            run,
+            gpu,
+            architecture,
+            snapshot=snapshot,
+            recorder=recorder,
+            instance_gpu_count=instance_gpu_count or gpu.node_gpu_count,
+            pointer=pointer,
+        )
+    else:
         _check_without_layers(run, pointer)
     return RunCase(
         run=run,
         gpu=gpu,
         architecture=architecture,
-        speed=None
-        if architecture is None
-        else SpeedModel(
-            run,
-            gpu,
-            _work(run, architecture),
-            mechanism_of(run, gpu, architecture, recorder) if has_layers else None,
-        ),
-        layouts=_layouts(
-            run, gpu, architecture, snapshot=snapshot, recorder=recorder, pointer=pointer
-        )
-        if architecture is not None and has_layers
-        else None,
+        speed=None if architecture is None else _speed(run, gpu, architecture, recorder),
+        layouts=layouts,
         failures=failure_model(run, gpu, recorder),
         recorder=recorder,
         gpu_multiple=gpu_multiple,
         pointer=pointer,
     )
+
+
+def _speed(
+    run: TrainingRun, gpu: Gpu, architecture: ModelArchitecture, recorder: Recorder
+) -> SpeedModel:
+    mechanism = None
+    if architecture.has_layers:
+        mechanism = mechanism_of(run, gpu, architecture, recorder)
+    return SpeedModel(run, gpu, _work(run, architecture), mechanism)
 
 
 def _check_without_layers(run: TrainingRun, pointer: str) -> None:
@@ -181,31 +223,40 @@ def _layouts(
     *,
     snapshot: CatalogSnapshot,
     recorder: Recorder,
+    instance_gpu_count: int,
     pointer: str,
 ) -> LayoutModels:
-    parts = model_parts(architecture, run.sequence_length_tokens)
-    state = state_bytes(run, architecture, recorder)
-    rules = _rules(run, gpu, architecture, recorder=recorder, pointer=f"{pointer}/layout")
+    rules = _rules(
+        run,
+        gpu,
+        architecture,
+        recorder=recorder,
+        instance_gpu_count=instance_gpu_count,
+        pointer=f"{pointer}/layout",
+    )
     given = run.layout if isinstance(run.layout, GivenLayout) else None
+    shared: dict[str, Any] = {
+        "run": run,
+        "parts": model_parts(architecture, run.sequence_length_tokens),
+        "state": state_bytes(run, architecture, recorder),
+        "gpu": gpu,
+    }
+    named = run.speed.software_stack if run.speed.kind == "estimated" else None
+    scale_out = scale_out_bytes_per_s(gpu, snapshot, recorder)
     return LayoutModels(
         rules=rules,
         degrees=rules.degrees() if given is None else given_degrees(given),
-        memory=MemoryModel(
-            run=run,
-            parts=parts,
-            state=state,
-            gpu=gpu,
-            named_stack=run.speed.software_stack if run.speed.kind == "estimated" else None,
-            loss=run.loss,
-        ),
-        network=NetworkModel(
-            run=run,
-            parts=parts,
-            state=state,
-            gpu=gpu,
-            scale_out_bytes_per_s=scale_out_bytes_per_s(gpu, snapshot, recorder),
-        ),
+        memory=MemoryModel(**shared, named_stack=named, loss=run.loss),
+        network=NetworkModel(**shared, scale_out_bytes_per_s=scale_out),
+        host_bytes=_host_bytes(gpu, snapshot),
     )
+
+
+def _host_bytes(gpu: Gpu, snapshot: CatalogSnapshot) -> float | None:
+    node = snapshot.node_of(gpu)
+    if node is None or node.host_memory_gib is None:
+        return None
+    return node.host_memory_gib * BYTES_PER_GIB * gpu.node_gpu_count / node.gpu_count
 
 
 def _rules(
@@ -214,6 +265,7 @@ def _rules(
     architecture: ModelArchitecture,
     *,
     recorder: Recorder,
+    instance_gpu_count: int,
     pointer: str,
 ) -> LayoutRules:
     named = run.speed.software_stack if run.speed.kind == "estimated" else None
@@ -228,6 +280,8 @@ def _rules(
         sequence_tokens=run.sequence_length_tokens,
         batch_sequences=max(1, run.global_batch_tokens // run.sequence_length_tokens),
         scale_up_gpu_count=gpu.scale_up_domain_gpu_count,
+        instance_gpu_count=instance_gpu_count,
+        offloads_weights=run.offload == "optimizer_and_parameters",
         imbalance_factor=positive(recorder.off(), "auto_layout_imbalance_factor").value,
         context_tokens=positive(recorder.off(), "auto_layout_context_tokens").value,
         # Without stored scores there is nothing that recomputing them alone would save.

@@ -1,7 +1,6 @@
 """Choice of a run's layout on a number of GPUs: the fastest legal one that fits, or why none."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,23 +8,35 @@ import numpy as np
 from service.core.errors import InvalidScenario, NoConstants
 from service.core.estimates import Infeasibility
 from service.core.parallelism import GivenLayout
-from service.core.recorder import Recorder
-from service.core.run.case import LayoutModels, RunCase
-from service.core.run.factors import Factor
-from service.core.run.layouts import (
+from service.core.parallelism.axes import LayoutAxes
+from service.core.parallelism.rules import (
+    BATCH_RULES,
     Condition,
-    LayoutAxes,
     described,
+    given_degrees,
     nearest,
     on_gpus,
 )
-from service.core.run.memory import available_bytes
+from service.core.recorder import Recorder
+from service.core.run.case import LayoutModels, RunCase
+from service.core.run.changes import (
+    FIX_ATTEMPTS,
+    changes_that_fit,
+    judged,
+    on_more_gpus,
+    usable_counts,
+)
+from service.core.run.factors import Factor
 from service.core.units import BYTES_PER_GIB
 
 EQUAL_SPEED = 1e-9
 """Relative difference below which two layouts are equally fast."""
-FIX_ATTEMPTS = 40
-"""GPU counts that are tried to name the smallest on which a run fits."""
+
+
+NO_COUNT = (
+    "no GPU count helps: a shorter sequence_length_tokens, a state_recipe of fewer bytes, an "
+    "adapter, or a GPU with more memory"
+)
 
 
 @dataclass(frozen=True)
@@ -49,7 +60,7 @@ def choose(case: RunCase, gpu_count: int) -> Choice | Infeasibility:
     """
     if case.layouts is None:
         return _chosen(case, gpu_count, None)
-    uneven = _uneven_batch(case)
+    uneven = _uneven_batch(case, case.layouts, gpu_count)
     if uneven is not None:
         return uneven
     if case.given_layout is not None:
@@ -77,21 +88,52 @@ def rate_of(case: RunCase, axes: LayoutAxes | None, recorder: Recorder) -> tuple
     return case.speed.estimated_rate(axes, recorder)
 
 
-def _uneven_batch(case: RunCase) -> Infeasibility | None:
+def _uneven_batch(case: RunCase, layouts: LayoutModels, gpu_count: int) -> Infeasibility | None:
     """A batch that is no whole number of sequences would be cut in silence by a trainer."""
     batch, sequence = case.run.global_batch_tokens, case.run.sequence_length_tokens
-    below = batch // sequence
     if batch % sequence == 0:
         return None
-    sizes = " or ".join(f"{count * sequence:,} ({count} sequences)" for count in (below, below + 1))
+    whole = (batch // sequence, batch // sequence + 1)
+    # A date leaves the number of GPUs open, so any whole number of sequences may be legal.
+    is_open = case.run.sizing.kind != "gpu_count"
+    nearest_batch = None if is_open else _nearest_batch(case, layouts, gpu_count)
+    sizes = " or ".join(_batch_text(count, sequence) for count in whole)
     return case.refusal(
         "layout",
         "whole sequences in the global batch",
-        f"global_batch_tokens {sizes}",
+        nearest_batch or sizes,
         needed=batch / sequence,
-        available=below,
+        available=batch // sequence,
         unit="sequences",
     )
+
+
+def _nearest_batch(case: RunCase, layouts: LayoutModels, gpu_count: int) -> str | None:
+    """The nearest global batch under which the run has a layout that fits on these GPUs."""
+    given, sequence = case.given_layout, case.run.sequence_length_tokens
+    degrees = layouts.degrees
+    copies = degrees.tensor * degrees.pipeline * degrees.context
+    unit = np.unique(gpu_count // copies[gpu_count % copies == 0])
+    if given is not None:
+        woven = given.pipeline_parallel if given.virtual_pipeline_stages > 1 else 1
+        unit = unit * given.micro_batch_sequences * woven
+    wanted = case.run.global_batch_tokens / sequence
+    multiples = np.unique([*(wanted // unit * unit), *((wanted // unit + 1) * unit)])
+    nearest_first = sorted(multiples[multiples >= 1], key=lambda count: abs(count - wanted))
+    for count in nearest_first[:FIX_ATTEMPTS]:
+        run = case.run.model_copy(update={"global_batch_tokens": int(count) * sequence})
+        changed = replace(
+            layouts,
+            rules=replace(layouts.rules, batch_sequences=int(count)),
+            network=replace(layouts.network, run=run),
+        )
+        if isinstance(choose(replace(case, run=run, layouts=changed), gpu_count), Choice):
+            return _batch_text(int(count), sequence)
+    return None
+
+
+def _batch_text(sequences: int, sequence_tokens: int) -> str:
+    return f"global_batch_tokens {sequences * sequence_tokens:,} ({sequences} sequences)"
 
 
 def _named(
@@ -102,11 +144,14 @@ def _named(
     fault = layouts.rules.fault(axes, gpu_count)
     if fault is not None:
         return _illegal(case, layouts, given, gpu_count, fault)
-    needed, limit = _needed_and_limit(case, layouts, axes)
-    if needed < limit:
+    fits, needed, limit = judged(case, layouts, axes)
+    if fits:
         return _chosen(case, gpu_count, axes)
-    fix = _named_fix(case, layouts, given, gpu_count)
-    return _too_large(case, float(needed), limit, fix or _larger_fix(case, layouts, gpu_count))
+    fixes = changes_that_fit(case, layouts, axes)
+    fix = fixes[0].text if fixes else NO_COUNT
+    if needed < limit:
+        return _host_too_small(case, layouts, axes, fix)
+    return _too_large(case, float(needed), limit, fix)
 
 
 def _illegal(
@@ -115,9 +160,11 @@ def _illegal(
     """A layout that breaks a rule, with the nearest legal one and the nearest GPU counts."""
     rules = layouts.rules
     legal = rules.candidates(rules.degrees(), gpu_count)
-    needed, limit = _needed_and_limit(case, layouts, legal)
-    near = nearest(legal.take(needed < limit), given) or nearest(legal, given)
+    wanted = given_degrees(given).take(0)
+    near = nearest(legal.take(judged(case, layouts, legal)[0]), wanted) or nearest(legal, wanted)
     fixes = [f"on {gpu_count} GPUs: {described(near.layout())}"] if near else []
+    if fault.limit in BATCH_RULES and (batch := _nearest_batch(case, layouts, gpu_count)):
+        fixes.insert(0, batch)
     counts = [
         count
         for count in rules.usable_gpu_counts(layouts.degrees)
@@ -160,11 +207,15 @@ def _fastest(case: RunCase, layouts: LayoutModels, gpu_count: int) -> Choice | I
             f"no share of the bf16 peak is known for any legal layout on {gpu_count} "
             f"{case.gpu.key} in {case.run.compute_precision}"
         )
-    needed, limit = _needed_and_limit(case, layouts, axes)
-    fits = possible & (needed < limit)
+    small, needed, limit = judged(case, layouts, axes)
+    fits = possible & small
     if not fits.any():
-        least = float(needed[possible].min())
-        return _too_large(case, least, limit, _larger_fix(case, layouts, gpu_count))
+        least = axes.take(int(np.argmin(np.where(possible, needed, np.inf))))
+        more = on_more_gpus(case, layouts, gpu_count)
+        fix = more.text if more else NO_COUNT
+        if np.any(possible & (needed < limit)):
+            return _host_too_small(case, layouts, least, fix)
+        return _too_large(case, float(needed[possible].min()), limit, fix)
     top = np.flatnonzero(fits & (rate >= rate[fits].max() * (1 - EQUAL_SPEED)))
     lost = layouts.network.lost_s(axes.take(top), rate[top], quiet)
     best = top[np.lexsort((needed[top], np.broadcast_to(lost, top.shape)))[0]]
@@ -179,11 +230,18 @@ def _possible(case: RunCase, axes: LayoutAxes, rate: Any) -> Any:
     return (rate > 0) & (rate * executed <= case.speed.peak_flop_per_s)
 
 
-def _needed_and_limit(case: RunCase, layouts: LayoutModels, axes: LayoutAxes) -> tuple[Any, float]:
-    """Bytes on the fullest GPU, and the bytes below which a layout is taken."""
-    quiet = case.recorder.off()
-    share = quiet.assume("memory_amber_fraction").value
-    return layouts.memory.terms(axes, quiet).total, share * available_bytes(case.gpu, quiet)
+def _host_too_small(
+    case: RunCase, layouts: LayoutModels, axes: LayoutAxes, fix: str
+) -> Infeasibility:
+    need = layouts.host_need(axes, case.recorder.off())
+    return case.refusal(
+        "memory",
+        "memory of the host of a node",
+        fix,
+        needed=float(need.per_node) / BYTES_PER_GIB,
+        available=(need.available or 0.0) / BYTES_PER_GIB,
+        unit="GiB",
+    )
 
 
 def _too_large(case: RunCase, needed: float, limit: float, fix: str) -> Infeasibility:
@@ -198,73 +256,12 @@ def _too_large(case: RunCase, needed: float, limit: float, fix: str) -> Infeasib
     )
 
 
-def _named_fix(
-    case: RunCase, layouts: LayoutModels, given: GivenLayout, gpu_count: int
-) -> str | None:
-    """The smallest change of a named layout that fits on the same GPUs."""
-    for change in _changes(given):
-        changed = given.model_copy(update=change)
-        axes = on_gpus(changed, gpu_count, layouts.rules.batch_sequences)
-        if layouts.rules.fault(axes, gpu_count) is not None:
-            continue
-        needed, limit = _needed_and_limit(case, layouts, axes)
-        if needed < limit:
-            return " and ".join(f"{name} {value}" for name, value in change.items())
-    auto = layouts.rules.candidates(layouts.rules.degrees(), gpu_count)
-    needed, limit = _needed_and_limit(case, layouts, auto)
-    near = nearest(auto.take(needed < limit), given)
-    return f"on {gpu_count} GPUs: {described(near.layout())}" if near else None
-
-
-def _changes(given: GivenLayout) -> Iterator[dict[str, Any]]:
-    """Single changes first, then pairs, then all three."""
-    singles: list[dict[str, Any]] = []
-    if given.micro_batch_sequences > 1:
-        singles.append({"micro_batch_sequences": 1})
-    if given.recompute != "full":
-        singles.append({"recompute": "full"})
-    stronger = ["zero_1"] if given.pipeline_parallel > 1 else ["zero_1", "zero_2", "zero_3"]
-    shardings: list[dict[str, Any]] = [{"sharding": name} for name in stronger]
-    yield from singles
-    yield from shardings
-    for sharding in shardings:
-        for single in singles:
-            yield single | sharding
-    every: dict[str, Any] = {}
-    for change in (*singles, *shardings[-1:]):
-        every |= change
-    yield every
-
-
-def _larger_fix(case: RunCase, layouts: LayoutModels, gpu_count: int) -> str:
-    """The smallest larger GPU count on which any layout fits."""
-    rules = layouts.rules
-    degrees = rules.degrees()
-    counts = [n for n in _counts(case, layouts, degrees) if n > gpu_count][:FIX_ATTEMPTS]
-    for count in counts:
-        axes = rules.candidates(degrees, count, leanest=True)
-        needed, limit = _needed_and_limit(case, layouts, axes)
-        if np.any(needed < limit):
-            best = axes.take(int(np.argmin(needed)))
-            return f"{count} GPUs, such as {described(best.layout())}"
-    return (
-        "no GPU count helps: a shorter sequence_length_tokens, a state_recipe of fewer bytes, an "
-        "adapter, or a GPU with more memory"
-    )
-
-
 def _count_fix(case: RunCase, layouts: LayoutModels, gpu_count: int) -> str:
     """The nearest GPU counts on which some layout is legal."""
-    counts = _counts(case, layouts, layouts.rules.degrees())
+    counts = usable_counts(case, layouts, layouts.rules.degrees())
     if not counts:
         return "another global_batch_tokens: none of its divisors gives a legal layout"
     return f"gpu_count {_neighbours(counts, gpu_count)}"
-
-
-def _counts(case: RunCase, layouts: LayoutModels, degrees: LayoutAxes) -> list[int]:
-    counts = layouts.rules.usable_gpu_counts(degrees)
-    whole = [count for count in counts if count % case.gpu_multiple == 0]
-    return whole or counts
 
 
 def _neighbours(counts: list[int], gpu_count: int) -> str:

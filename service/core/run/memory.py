@@ -1,26 +1,34 @@
 """Memory of a training run: what the fullest GPU holds under one layout or under many."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
-from service.core.architecture.model import ModelArchitecture
 from service.core.estimates import TrainingMemory, Verdict
 from service.core.formulas import training_memory, training_time
 from service.core.formulas.communication import ELEMENT_BYTES
 from service.core.hardware import Gpu
+from service.core.parallelism.axes import RECOMPUTES, LayoutAxes
 from service.core.recorder import Recorder
 from service.core.registry import define_quantity
-from service.core.run.layouts import RECOMPUTES, LayoutAxes
-from service.core.run.parts import ModelParts, adapter_parameter_count
+from service.core.run.parts import ModelParts, StateBytes, StateModel
 from service.core.scenarios.stacks import STACKS, LossKind, SoftwareStack, StackTraits, stack_of
 from service.core.scenarios.training_run import TrainingRun
 from service.core.scenarios.training_state import STATE_RECIPES
 from service.core.units import BYTES_PER_GIB
 
-FP32_BYTES = 4.0
+COARSE_TERMS = (
+    "weights",
+    "gradients",
+    "optimizer",
+    "activations",
+    "logits",
+    "overhead",
+    "total",
+)
+"""Parts that add up to the total, and the total."""
 DROPOUT_MASKS = 2
 """Masks over the hidden width that each layer keeps, one byte an element."""
 
@@ -40,59 +48,34 @@ define_quantity(
 
 
 @dataclass(frozen=True)
-class StateBytes:
-    """Bytes that training keeps for one parameter of the model, adapters included."""
-
-    weight: float
-    outer_weight: float
-    """Weights of embedding, head and towers."""
-    gradient: float
-    optimizer: float
-
-
-def state_bytes(
-    run: TrainingRun,
-    architecture: ModelArchitecture,
-    recorder: Recorder,
-    *,
-    adapter_parameters: int | None = None,
-) -> StateBytes:
-    """Bytes per parameter of the model: all of the recipe, or a frozen base and its adapter.
-
-    Args:
-        run: Names the recipe and the adapter.
-        architecture: What is trained.
-        recorder: Looks the widths of a quantised base up.
-        adapter_parameters: Weights of the adapter, where they are known better than by its rank.
-    """
-    recipe = STATE_RECIPES[run.state_recipe]
-    if run.adapter is None:
-        return StateBytes(
-            recipe.weight_bytes, recipe.weight_bytes, recipe.gradient_bytes, recipe.optimizer_bytes
-        )
-    trained = adapter_parameters or adapter_parameter_count(architecture, run.adapter.rank)
-    share = trained / architecture.parameter_count
-    base, outer = ELEMENT_BYTES, ELEMENT_BYTES
-    if run.adapter.kind == "qlora":
-        base = recorder.assume("qlora_bytes_per_parameter").value
-        outer = recorder.assume("qlora_outer_bytes_per_parameter").value
-    added = share * recipe.weight_bytes
-    return StateBytes(
-        base + added, outer + added, share * recipe.gradient_bytes, share * recipe.optimizer_bytes
-    )
-
-
-@dataclass(frozen=True)
 class MemoryTerms:
     """Bytes of one GPU, part by part, for one layout or many."""
 
     weights: Any
+    """With those gathered from other GPUs."""
     gradients: Any
+    """With those not yet reduced."""
     optimizer: Any
     activations: Any
     logits: Any
     overhead: Any
     total: Any
+    gathered_weights: Any
+    """Of the weights: held only while layers are computed."""
+    unreduced_gradients: Any
+    """Of the gradients: held until they are reduced."""
+    master_weights: Any
+    """Of the optimizer: what it updates; the rest are moments."""
+    framework: Any
+    """Of the overhead: context, workspaces, and a copy of the weights at the update."""
+    collective_buffers: Any
+    """Of the overhead: buffers of groups, buckets, and of hand-over between stages."""
+    host: Any
+    """Beside all these: host memory of the state that left the GPU."""
+
+    def gib(self, names: Iterable[str]) -> dict[str, float]:
+        """Some parts of one layout. [GiB]"""
+        return {name: float(getattr(self, name)) / BYTES_PER_GIB for name in names}
 
 
 @dataclass(frozen=True)
@@ -113,42 +96,57 @@ class MemoryModel:
         return per_stack(axes, self.named_stack, lambda a, stack: self.on_stack(a, recorder, stack))
 
     def on_stack(self, axes: LayoutAxes, recorder: Recorder, stack: StackTraits) -> MemoryTerms:
-        """Memory of the fullest GPU on one stack. [B]"""
-        first = self.on_stage(axes, recorder.off(), stack, is_first=True)
-        last = self.on_stage(axes, recorder.off(), stack, is_first=False)
+        """Memory of the fullest GPU on one stack. [B]
+
+        Stages between hold fewer micro-batches than the first and neither of the tables.
+        """
+        first = self.on_stage(axes, recorder.off(), stack, stage=0)
+        last = self.on_stage(axes, recorder.off(), stack, stage=axes.pipeline - 1)
         fuller = first.total >= last.total
         if np.ndim(fuller) == 0:
-            return self.on_stage(axes, recorder, stack, is_first=bool(fuller))
+            stage = 0 if fuller else axes.pipeline - 1
+            return self.on_stage(axes, recorder, stack, stage=stage)
         names = [field.name for field in fields(MemoryTerms)]
         return MemoryTerms(
             **{name: np.where(fuller, getattr(first, name), getattr(last, name)) for name in names}
         )
 
     def on_stage(
-        self, axes: LayoutAxes, recorder: Recorder, stack: StackTraits, *, is_first: bool
+        self, axes: LayoutAxes, recorder: Recorder, stack: StackTraits, *, stage: Any
     ) -> MemoryTerms:
-        """Memory of a GPU of the first or of the last pipeline stage. [B]"""
-        weights, gradients, optimizer = self._state(axes, recorder, stack, is_first=is_first)
-        logits = self._logits(axes, recorder, stack, is_first=is_first)
-        activations = self._activations(axes, recorder, logits, stack, is_first=is_first)
-        temporary = self._update_bytes(axes, stack, is_first=is_first)
+        """Memory of a GPU of one pipeline stage, or of many of one layout. [B]"""
+        state = self._states.terms(axes, recorder, stack, stage)
+        logits = self._logits(axes, recorder, stack, stage)
+        activations = self._activations(axes, recorder, logits, stack, stage)
+        held = {name: state[name] for name in ("weights", "gradients", "optimizer")}
+        held |= {"activations": activations, "logits": logits}
+        updated = self._update_bytes(axes, stack, stage)
+        framework = BYTES_PER_GIB * recorder.assume("training_context_gib").value
+        framework = framework + np.maximum(0.0, updated - activations - logits)
+        buffers = self._group_bytes(axes, recorder, stack) + self._buffer_bytes(axes, stack)
         overhead = recorder.evaluate(
             training_memory.overhead_bytes,
-            other_bytes=weights + gradients + optimizer + activations + logits,
+            other_bytes=sum(held.values()),
             fragmentation_fraction=recorder.assume("training_fragmentation_fraction").value,
-            fixed_bytes=self._fixed_bytes(axes, recorder, stack)
-            + self._buffer_bytes(axes, stack)
-            + np.maximum(0.0, temporary - activations - logits),
+            fixed_bytes=framework + buffers,
         )
-        parts = {
-            "weights": weights,
-            "gradients": gradients,
-            "optimizer": optimizer,
-            "activations": activations,
-            "logits": logits,
-            "overhead": overhead,
-        }
-        return MemoryTerms(**parts, total=recorder.evaluate(training_memory.memory_bytes, **parts))
+        held["overhead"] = overhead
+        return MemoryTerms(
+            **state | held,
+            total=recorder.evaluate(training_memory.memory_bytes, **held),
+            framework=framework,
+            collective_buffers=buffers,
+        )
+
+    @property
+    def _states(self) -> StateModel:
+        return StateModel(
+            parts=self.parts,
+            state=self.state,
+            node_gpu_count=self.gpu.node_gpu_count,
+            offload=self.run.offload,
+            trains_adapter=self.run.adapter is not None,
+        )
 
     def _buffer_bytes(self, axes: LayoutAxes, stack: StackTraits) -> Any:
         """Inputs and outputs that a pipeline keeps for every micro-batch in flight. [B]"""
@@ -156,104 +154,35 @@ class MemoryModel:
         in_flight = np.minimum(axes.pipeline, axes.micro_batch_count)
         return np.where(np.greater(axes.pipeline, 1), stack.pipeline_buffers * one * in_flight, 0.0)
 
-    def _fixed_bytes(self, axes: LayoutAxes, recorder: Recorder, stack: StackTraits) -> Any:
-        """Context and workspaces, and buffers of every kind of group that collectives run in."""
+    def _group_bytes(self, axes: LayoutAxes, recorder: Recorder, stack: StackTraits) -> Any:
+        """Buckets, and buffers of every kind of group that collectives run in. [B]"""
         degrees = (axes.data, axes.tensor, axes.pipeline, axes.context, axes.expert)
         groups = sum(np.greater(degree, 1).astype(float) for degree in degrees)
-        fixed = recorder.assume("training_context_gib").value
         first = recorder.assume("training_first_group_gib").value
         more = recorder.assume("training_further_group_gib").value
-        if stack.has_buckets:
-            fixed = fixed + recorder.assume("training_buckets_gib").value
-        return BYTES_PER_GIB * (fixed + np.where(groups > 0, first + more * (groups - 1.0), 0.0))
+        buckets = recorder.assume("training_buckets_gib").value if stack.has_buckets else 0.0
+        return BYTES_PER_GIB * (buckets + np.where(groups > 0, first + more * (groups - 1.0), 0.0))
 
-    def _update_bytes(self, axes: LayoutAxes, stack: StackTraits, *, is_first: bool) -> Any:
+    def _update_bytes(self, axes: LayoutAxes, stack: StackTraits, stage: Any) -> Any:
         """What an optimizer that updates all weights at once holds beside them, at the step. [B]
 
         One more copy of the weights that it updates, while no activations are held.
         """
-        if not stack.updates_at_once or self.run.adapter is not None:
+        trains_adapter = self.run.adapter is not None
+        if not stack.updates_at_once or trains_adapter or self.run.offload != "none":
             return 0.0
         recipe = STATE_RECIPES[self.run.state_recipe]
         width = recipe.master_bytes or recipe.weight_bytes
-        layers, experts, outer = self._held(axes, is_first=is_first)
+        layers, experts, outer = self._states.held(axes, stage)
         shards = np.where(axes.zero_stage >= 1, axes.shard_count(self.gpu.node_gpu_count), 1)
         return width * (layers + outer + experts) / shards
-
-    def _held(self, axes: LayoutAxes, *, is_first: bool) -> tuple[Any, Any, Any]:
-        """Parameters of layers, of routed experts and of the rest on one GPU of a stage."""
-        parts, stages = self.parts, axes.pipeline
-        share = training_time.stage_share(layer_count=parts.layer_count, pipeline_parallel=stages)
-        layers = parts.divided_parameter_count / axes.tensor + parts.replicated_parameter_count
-        expert_share = training_time.stage_share(
-            layer_count=parts.mixture_layer_count, pipeline_parallel=stages
-        )
-        experts = parts.routed_parameter_count / (axes.tensor * axes.expert)
-        head = parts.vocab_size * parts.hidden_size if parts.is_tied else 0
-        whole = parts.input_parameter_count + parts.output_parameter_count - head
-        end = parts.input_parameter_count if is_first else parts.output_parameter_count
-        outer = np.where(np.equal(stages, 1), whole, end)[()] / axes.tensor
-        return share * layers, expert_share * experts, outer
-
-    def _state(
-        self, axes: LayoutAxes, recorder: Recorder, stack: StackTraits, *, is_first: bool
-    ) -> tuple[Any, ...]:
-        """Weights, gradients and optimizer, with what is borrowed of other ranks' shards. [B]
-
-        Plain sharded stacks hold two layers of weights and one of gradients whole, and what is
-        outside the layers; under a pipeline they keep the whole stage for all micro-batches.
-        """
-        layers, experts, outer = self._held(axes, is_first=is_first)
-        state, stage = self.state, axes.zero_stage
-        shards = axes.shard_count(self.gpu.node_gpu_count)
-        groups = {
-            "shard_count": shards,
-            "expert_shard_count": np.maximum(1, shards // axes.expert),
-            "zero_stage": stage,
-        }
-        common = layers + outer
-        held = {"parameter_count": common, "expert_parameter_count": experts, **groups}
-        alone = np.equal(axes.pipeline, 1)
-        two = np.where(alone, np.minimum(1.0, 2.0 / self.parts.layer_count), 1.0)[()]
-        one = np.where(alone, 1.0 / self.parts.layer_count, 1.0)[()]
-        waiting = self._waiting_bytes(axes, stack)
-        width = (layers * state.weight + outer * state.outer_weight) / common
-        weights = recorder.evaluate(
-            training_memory.weight_bytes, bytes_per_parameter=width, **held
-        ) + recorder.evaluate(
-            training_memory.gathered_weight_bytes,
-            live_bytes=two * layers * state.weight + outer * state.outer_weight,
-            expert_live_bytes=two * experts * state.weight,
-            **groups,
-        )
-        gradients = recorder.evaluate(
-            training_memory.gradient_bytes, bytes_per_parameter=state.gradient, **held
-        ) + recorder.evaluate(
-            training_memory.unreduced_gradient_bytes,
-            live_bytes=one * common * waiting,
-            expert_live_bytes=one * experts * waiting,
-            **groups,
-        )
-        optimizer = recorder.evaluate(
-            training_memory.optimizer_bytes, bytes_per_parameter=state.optimizer, **held
-        )
-        return weights, gradients, optimizer
-
-    def _waiting_bytes(self, axes: LayoutAxes, stack: StackTraits) -> Any:
-        """Bytes of a whole gradient until it is reduced: wider where micro-batches add up. [B]"""
-        plain = self.state.gradient
-        if not stack.accumulates_in_fp32 or self.run.adapter is not None:
-            return plain
-        return np.where(np.equal(axes.pipeline, 1), plain, max(plain, FP32_BYTES))[()]
 
     def _tokens(self, axes: LayoutAxes) -> Any:
         """Tokens of one micro-batch on one GPU. [token]"""
         return axes.micro_batch_sequences * self.run.sequence_length_tokens / axes.context
 
-    def _logits(
-        self, axes: LayoutAxes, recorder: Recorder, stack: StackTraits, *, is_first: bool
-    ) -> Any:
-        holds_head = np.equal(axes.pipeline, 1) if is_first else True
+    def _logits(self, axes: LayoutAxes, recorder: Recorder, stack: StackTraits, stage: Any) -> Any:
+        holds_head = np.equal(stage, axes.pipeline - 1)
         return recorder.evaluate(
             training_memory.logits_bytes,
             tokens=self._tokens(axes) * holds_head,
@@ -268,8 +197,7 @@ class MemoryModel:
         recorder: Recorder,
         logits: Any,
         stack: StackTraits,
-        *,
-        is_first: bool,
+        stage: Any,
     ) -> Any:
         parts = self.parts
         masks = parts.hidden_size * DROPOUT_MASKS * stack.has_dropout
@@ -290,7 +218,7 @@ class MemoryModel:
         kept = [whole, lean, half * lean, inputs]
         rebuilt = [0.0 * whole, whole - lean, whole, whole]
         chosen = [np.equal(axes.recompute, index) for index in range(len(RECOMPUTES))]
-        chunk_layers, in_flight = self._in_flight(axes, is_first=is_first)
+        chunk_layers, in_flight = self.in_flight(axes, stage)
         return recorder.evaluate(
             training_memory.activation_bytes,
             kept_bytes_per_token=np.select(chosen, kept)[()],
@@ -301,22 +229,27 @@ class MemoryModel:
             logits_bytes=logits,
         )
 
-    def _in_flight(self, axes: LayoutAxes, *, is_first: bool) -> tuple[Any, Any]:
+    def in_flight(self, axes: LayoutAxes, stage: Any) -> tuple[Any, Any]:
         """Layers of a chunk, and chunks whose activations a stage holds at once."""
-        share = training_time.stage_share(
-            layer_count=self.parts.layer_count, pipeline_parallel=axes.pipeline
+        layers = training_time.stage_layer_count(
+            layer_count=self.parts.layer_count, pipeline_parallel=axes.pipeline, stage_index=stage
         )
         in_flight = training_time.chunks_in_flight(
             pipeline_parallel=axes.pipeline,
             virtual_pipeline_stages=axes.virtual,
             micro_batch_count=axes.micro_batch_count,
-            stage_index=0 if is_first else axes.pipeline - 1,
+            stage_index=stage,
         )
-        return share * self.parts.layer_count / axes.virtual, in_flight
+        return layers / axes.virtual, in_flight
+
+    def exact_activation_bytes(self, axes: LayoutAxes, recorder: Recorder) -> float:
+        """What the first stage would keep without recompute, summed from the layers. [B]"""
+        traits = STACKS[self.named_stack or stack_of(bool(axes.is_split))]
+        return float(self._activations(replace(axes, recompute=0), recorder, 0.0, traits, 0))
 
     def textbook_activation_bytes(self, axes: LayoutAxes) -> Any:
         """What the first stage would keep without recompute by the textbook count. [B]"""
-        chunk_layers, in_flight = self._in_flight(axes, is_first=True)
+        chunk_layers, in_flight = self.in_flight(axes, 0)
         layer = training_memory.textbook_activation_bytes_per_layer(
             sequence_tokens=self.run.sequence_length_tokens / axes.context,
             micro_batch_sequences=axes.micro_batch_sequences,
@@ -334,9 +267,8 @@ class MemoryModel:
         recorder.note(
             "training_textbook_activation_bytes_per_gpu", self.textbook_activation_bytes(axes)
         )
-        gib = {f.name: float(getattr(terms, f.name)) / BYTES_PER_GIB for f in fields(MemoryTerms)}
         return TrainingMemory(
-            **gib,
+            **terms.gib(COARSE_TERMS),
             available=available / BYTES_PER_GIB,
             verdict=verdict(float(terms.total) / available, recorder),
         )

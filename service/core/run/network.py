@@ -7,12 +7,11 @@ import numpy as np
 
 from service.core.formulas import communication, training_time
 from service.core.hardware import Gpu
+from service.core.parallelism.axes import LayoutAxes
 from service.core.recorder import Recorder
 from service.core.registry import define_quantity
 from service.core.run.factors import positive
-from service.core.run.layouts import LayoutAxes
-from service.core.run.memory import StateBytes
-from service.core.run.parts import ModelParts
+from service.core.run.parts import ModelParts, StateBytes
 from service.core.scenarios.training_run import TrainingRun
 from service.core.snapshot import CatalogSnapshot
 from service.core.units import BITS_PER_BYTE, BYTES_PER_GB
@@ -226,7 +225,7 @@ class NetworkModel:
         outer = parts.input_parameter_count + parts.output_parameter_count
         common = (parts.divided_parameter_count + outer) / axes.tensor
         common = common + parts.replicated_parameter_count
-        experts = parts.routed_parameter_count / (axes.tensor * axes.expert)
+        experts = parts.routed_parameter_count / axes.expert_division
         held = (common + experts) / axes.pipeline
         return recorder.evaluate(
             communication.data_parallel_bytes_per_step,

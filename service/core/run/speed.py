@@ -9,6 +9,7 @@ from service.core.errors import NoConstants
 from service.core.estimates import SpeedBasis
 from service.core.formulas import flops, training_time
 from service.core.hardware import Gpu
+from service.core.parallelism.axes import SHARDINGS, LayoutAxes
 from service.core.recorder import Recorder
 from service.core.registry import define_quantity
 from service.core.run.factors import (
@@ -21,7 +22,6 @@ from service.core.run.factors import (
     spread,
     when,
 )
-from service.core.run.layouts import SHARDINGS, LayoutAxes
 from service.core.run.mechanism import Mechanism
 from service.core.scenarios.training_run import TrainingRun
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from service.core.formulas import communication, roofline, training_time
-from service.core.run.layouts import HYBRID, RECOMPUTES, LayoutAxes
+from service.core.parallelism.axes import HYBRID, RECOMPUTES, LayoutAxes
 from service.core.run.step_constants import StepConstants
 from service.core.run.step_work import RoutedWork, StepWork
 from service.core.scenarios.stacks import StackTraits
@@ -305,14 +305,14 @@ class StepModel:
         )
         if work.routed is None:
             return common, 0.0
-        held = axes.tensor * axes.expert * axes.pipeline
+        held = axes.expert_division * axes.pipeline
         return common, work.routed.held_parameter_count / held
 
     def _exchanged(self, axes: LayoutAxes, local: tuple[Any, Any], bytes_per_parameter: Any) -> Any:
         """Time in which a data-parallel group sends so many bytes for each weight. [s]"""
         c, machine = self.constants, self.machine
         group = axes.shard_count(machine.node_gpu_count)
-        experts = np.maximum(1.0, group / axes.expert)
+        experts = axes.expert_shard_count(machine.node_gpu_count)
         sent = local[0] * communication.ring_share(rank_count=group)
         sent = sent + local[1] * communication.ring_share(rank_count=experts)
         in_node = np.maximum(1, machine.node_gpu_count // axes.tensor)
@@ -357,7 +357,7 @@ class StepModel:
         c, machine = self.constants, self.machine
         shards = axes.shard_count(machine.node_gpu_count)
         copies = np.where(np.equal(axes.sharding, HYBRID), axes.data_group / shards, 1.0)
-        held = local[0] / shards + local[1] / np.maximum(1.0, shards / axes.expert)
+        held = local[0] / shards + local[1] / axes.expert_shard_count(machine.node_gpu_count)
         sent = 2.0 * WEIGHT_BYTES * held * communication.ring_share(rank_count=copies)
         is_local = axes.tensor * axes.data_group <= machine.scale_up_gpu_count
         up = c.gather_scale_up_fraction * machine.scale_up_bytes_per_s
@@ -367,10 +367,10 @@ class StepModel:
 
     def _optimizer_s(self, axes: LayoutAxes, local: tuple[Any, Any]) -> Any:
         """Reading and writing the optimizer's state once a step. [s]"""
-        group = np.where(axes.zero_stage >= 1, axes.shard_count(self.machine.node_gpu_count), 1)
-        held = (
-            local[0] / group + local[1] / np.maximum(1.0, group / axes.expert)
-        ) * self.weight_gradient_fraction
+        node, is_shared = self.machine.node_gpu_count, axes.zero_stage >= 1
+        group = np.where(is_shared, axes.shard_count(node), 1)
+        experts = np.where(is_shared, axes.expert_shard_count(node), 1)
+        held = (local[0] / group + local[1] / experts) * self.weight_gradient_fraction
         return roofline.streamed_s(
             moved_bytes=self.constants.optimizer_bytes * held,
             bandwidth_bytes_per_s=self.machine.bandwidth_bytes_per_s,

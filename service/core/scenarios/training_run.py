@@ -9,7 +9,7 @@ from service.core.hardware import ComputePrecision
 from service.core.parallelism import AutoLayout, LayoutChoice
 from service.core.scenarios.refs import ArchitectureRef, GpuRef
 from service.core.scenarios.stacks import LossKind, SoftwareStack
-from service.core.scenarios.training_state import StateRecipeName
+from service.core.scenarios.training_state import Offload, StateRecipeName
 from service.core.value import (
     Count,
     Flag,
@@ -104,6 +104,14 @@ class Adapter(Value):
     """qlora keeps the frozen base in 4 bits."""
     rank: Annotated[Size, Field(le=4096)] = 16
     """Rank of the adapter."""
+    double_quantization: Flag = False
+    """True when the scales of a qlora base are quantised, too."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.double_quantization and self.kind != "qlora":
+            raise ValueError("double_quantization needs kind qlora")
+        return self
 
 
 class Reliability(Value):
@@ -136,6 +144,8 @@ class TrainingRun(Value):
     """Tokens of one optimizer step."""
     state_recipe: StateRecipeName = "mixed_bf16_adam_bf16_gradients"
     """Weights, gradients and optimizer state: 16 bytes a parameter by default."""
+    offload: Offload = "none"
+    """State kept in the memory of the host; with parameters it needs zero_3 or hybrid sharding."""
     adapter: Adapter | None = None
     """Low-rank adapter; null trains all weights."""
     loss: LossKind | None = None

@@ -11,6 +11,7 @@ from service.core.value import NonNegative, Value
 StateRecipeName = Literal[
     "mixed_bf16_adam_bf16_gradients",
     "mixed_bf16_adam_fp32_gradients",
+    "mixed_bf16_adam_fp32_gradients_bf16_copy",
     "fp32_adam",
     "fp32_weights_bf16_compute_adam",
     "bf16_adam_fp32_moments",
@@ -21,6 +22,10 @@ StateRecipeName = Literal[
     "mixed_bf16_adafactor",
 ]
 """Named choice of weights, gradients and optimizer state; the name says the gradients' width."""
+
+Offload = Literal["none", "optimizer", "optimizer_and_parameters"]
+"""What leaves the GPU for the memory of its host: master weights, moments and the GPU's share of
+the gradients, or the weights too."""
 
 
 class StateRecipe(Value):
@@ -65,6 +70,8 @@ STATE_RECIPES: dict[StateRecipeName, StateRecipe] = {
     for recipe in (
         _recipe("mixed_bf16_adam_bf16_gradients", 2, 2, 4, 8),
         _recipe("mixed_bf16_adam_fp32_gradients", 2, 4, 4, 8),
+        # Reduced in 16 bit, added up in FP32: both copies are there, 2P + 18P/N under ZeRO-2.
+        _recipe("mixed_bf16_adam_fp32_gradients_bf16_copy", 2, 6, 4, 8),
         _recipe("fp32_adam", 4, 4, 0, 8),
         _recipe("fp32_weights_bf16_compute_adam", 4, 0, 0, 8),
         _recipe("bf16_adam_fp32_moments", 2, 2, 0, 8),

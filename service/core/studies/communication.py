@@ -7,9 +7,9 @@ from pydantic import Field
 from service.core.answers import EstimateAnswer, shared_fields
 from service.core.estimates import Infeasibility
 from service.core.parallelism import ParallelLayout
+from service.core.parallelism.axes import LayoutAxes
 from service.core.run.case import LayoutModels, RunCase
 from service.core.run.choice import Choice
-from service.core.run.layouts import LayoutAxes
 from service.core.snapshot import CatalogSnapshot
 from service.core.studies.runs import TrainingQuestion, case_of, chosen_layout, given_count
 from service.core.value import MAX_COUNT, MAX_TOKENS, Count, Value

@@ -3,10 +3,11 @@
 from service.core.answers import EstimateQuestion, recorder_for
 from service.core.errors import InvalidScenario, NoConstants
 from service.core.estimates import Infeasibility
+from service.core.parallelism.axes import LayoutAxes
+from service.core.parallelism.rules import on_gpus
 from service.core.recorder import Recorder
 from service.core.run.case import RunCase, missing_peak, resolve
 from service.core.run.choice import Choice, choose
-from service.core.run.layouts import LayoutAxes, on_gpus
 from service.core.scenarios.training_run import TrainingRun
 from service.core.snapshot import CatalogSnapshot
 

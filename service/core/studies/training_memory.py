@@ -1,17 +1,21 @@
 """Memory of a training run, stage by stage, beside what serving the same model takes."""
 
-from dataclasses import fields
+from math import ceil
 from typing import Any
 
+import numpy as np
+
 from service.core.answers import EstimateAnswer, shared_fields
-from service.core.estimates import TrainingMemory
+from service.core.estimates import TrainingMemory, Verdict
 from service.core.formulas.communication import ELEMENT_BYTES
 from service.core.parallelism import ParallelLayout
+from service.core.parallelism.axes import LayoutAxes
 from service.core.run.case import LayoutModels, RunCase
+from service.core.run.changes import Change, ChangeKind, changes_that_fit, least_axes
 from service.core.run.choice import Choice
-from service.core.run.layouts import LayoutAxes
-from service.core.run.memory import MemoryTerms, available_bytes
+from service.core.run.memory import COARSE_TERMS, MemoryTerms, available_bytes, verdict
 from service.core.scenarios.stacks import STACKS, SoftwareStack, stack_of
+from service.core.scenarios.training_state import Offload
 from service.core.snapshot import CatalogSnapshot
 from service.core.studies.runs import (
     TrainingQuestion,
@@ -25,40 +29,97 @@ from service.core.value import Value
 
 
 class StageMemory(Value):
-    """Memory of one GPU of the first or of the last pipeline stage, in GiB."""
+    """Memory of one GPU of one pipeline stage, in GiB."""
 
     stage: int
     """Number of the stage, from 0."""
+    layer_count: int
+    """Layers of the stage."""
+    micro_batches_in_flight: float
+    """Micro-batches whose activations the stage holds at once; parts of one when interleaved."""
     weights: float
     """Weights, with those gathered from other GPUs."""
+    gathered_weights: float
+    """Of the weights: held only while layers are computed."""
     gradients: float
     """Gradients, with those not yet reduced."""
+    unreduced_gradients: float
+    """Of the gradients: held until they are reduced."""
     optimizer: float
     """Master copy and moments."""
+    master_weights: float
+    """Of the optimizer: the copy that it updates; the rest are moments."""
     activations: float
     """What the backward pass keeps."""
     logits: float
     """Copies of the logits."""
     overhead: float
-    """Context, collectives, fragmentation."""
+    """Framework, collective buffers and fragmentation."""
+    framework: float
+    """Of the overhead: context, workspaces, and a copy of the weights at the update."""
+    collective_buffers: float
+    """Of the overhead: buffers of groups, buckets, and of hand-over between stages."""
+    fragmentation: float
+    """Of the overhead: what the allocator loses."""
     total: float
     """Everything."""
 
 
 class ServingBars(Value):
-    """What serving the same model takes, in GiB over all GPUs of a replica."""
+    """Training beside serving the same model, in GiB over all GPUs."""
 
     weights: float
-    """Weights in 16 bit."""
+    """Weights in 16 bit, to serve."""
     cache_per_sequence: float
     """Keys and values of one sequence of the run's length in 16 bit; windows are cut."""
+    least_gpu_count: int
+    """GPUs of the run's kind whose memory holds the weights and one sequence."""
+    training_total: float | None
+    """Everything that the run holds on all its GPUs; null without a layout."""
+
+
+class HostMemory(Value):
+    """State that is kept in the memory of the hosts, in GiB."""
+
+    per_gpu: float
+    """Of one GPU on the fullest stage, with buffers."""
+    per_node: float
+    """Of all GPUs of one node."""
+    node_gpu_count: int
+    """GPUs of one node."""
+    available_per_node: float | None
+    """Memory of the catalog's usual node; null where the catalog does not know it."""
+    verdict: Verdict | None
+    """Needed against available; null where that is not known."""
+
+
+class FittingChange(Value):
+    """One change under which the run fits, counted again."""
+
+    kind: ChangeKind
+    """What is changed."""
+    change: str
+    """The change in words."""
+    gpu_count: int
+    """GPUs then used."""
+    layout: ParallelLayout
+    """The layout then used."""
+    offload: Offload
+    """What is then kept on the host."""
+    total_gib: float
+    """Memory of the fullest GPU."""
+    margin_gib: float
+    """What is left of the memory that programs can address."""
+    verdict: Verdict
+    """Total against available."""
 
 
 class TrainingMemoryAnswer(EstimateAnswer):
     """Whether a run fits, and where its memory goes."""
 
     layout: ParallelLayout | None
-    """The layout that is shown; null when there is none to show."""
+    """The layout that is shown: the named one, else the fastest that fits, else the one that needs
+    least; null when there is none to show."""
     software_stack: SoftwareStack | None
     """The stack whose copies and buffers are counted."""
     memory_gib_per_gpu: TrainingMemory | None
@@ -70,11 +131,19 @@ class TrainingMemoryAnswer(EstimateAnswer):
     measured_over_estimate_high: float | None
     """90th percentile of measured peaks over this estimate."""
     stages: tuple[StageMemory, ...]
-    """First and last stage; those between hold less than the first."""
+    """Every pipeline stage."""
+    fullest_stage: int | None
+    """Number of the stage that decides."""
     textbook_activations_gib: float | None
-    """Activations without recompute by the textbook count of 34 bytes per token and hidden unit."""
+    """First stage without recompute by the textbook count of 34 bytes per token and hidden unit."""
+    exact_activations_gib: float | None
+    """The same summed from the architecture's own layers; this sum is the one that is used."""
+    host_memory_gib: HostMemory | None
+    """What offloaded state takes of the hosts; null when nothing is offloaded."""
     nearest_fix: str | None
     """The smallest change that fits, when it does not."""
+    fitting_changes: tuple[FittingChange, ...]
+    """Changes that make it fit, the smallest of each kind; empty when it fits."""
     serving: ServingBars | None
     """What serving the same model takes."""
 
@@ -87,7 +156,11 @@ NOTHING: dict[str, Any] = {
     "measured_over_estimate_low": None,
     "measured_over_estimate_high": None,
     "stages": (),
+    "fullest_stage": None,
     "textbook_activations_gib": None,
+    "exact_activations_gib": None,
+    "host_memory_gib": None,
+    "fitting_changes": (),
 }
 """What an answer shows without a layout."""
 
@@ -104,37 +177,48 @@ def estimate_training_memory(
     count = given_count(case)
     found = chosen_layout(case, count)
     axes = found.axes if isinstance(found, Choice) else named_axes(case, count)
-    refused = () if isinstance(found, Choice) else (found,)
-    shown = NOTHING if axes is None or case.layouts is None else _shown(case, case.layouts, axes)
+    if axes is None and not isinstance(found, Choice) and found.code == "memory":
+        axes = least_axes(case, count)
+    shown, held = NOTHING, None
+    if axes is not None and case.layouts is not None:
+        shown = _shown(case, case.layouts, axes)
+        # Every stage stands on as many GPUs as any other.
+        held = np.mean([stage.total for stage in shown["stages"]]) * count
+        if not isinstance(found, Choice):
+            shown |= {"fitting_changes": _changes(case, case.layouts, axes)}
     return TrainingMemoryAnswer(
-        **shared_fields(recorder, infeasibilities=refused),
+        **shared_fields(recorder, infeasibilities=() if isinstance(found, Choice) else (found,)),
         **shown,
         nearest_fix=None if isinstance(found, Choice) else found.nearest_fix,
-        serving=_serving(case),
+        serving=_serving(case, held),
     )
 
 
 def _shown(case: RunCase, layouts: LayoutModels, axes: LayoutAxes) -> dict[str, Any]:
     """What an answer shows of one layout."""
     recorder, model = case.recorder, layouts.memory
-    stack = model.named_stack or stack_of(bool(axes.is_split))
     memory = model.answer(axes, recorder)
     band = recorder.assume("training_memory_residual_factor", _kind(case, axes))
-    ends = {True: 0, False: int(axes.pipeline) - 1}
-    stages = {
-        number: model.on_stage(axes, recorder.off(), STACKS[stack], is_first=is_first)
-        for is_first, number in ends.items()
-    }
+    stages = _stages(case, layouts, axes)
+    totals = [stage.total for stage in stages]
     return {
         "layout": axes.layout(),
-        "software_stack": stack,
+        "software_stack": _stack(layouts, axes),
         "memory_gib_per_gpu": memory,
         "margin_gib": available_bytes(case.gpu, recorder) / BYTES_PER_GIB - memory.total,
         "measured_over_estimate_low": band.low,
         "measured_over_estimate_high": band.high,
-        "stages": tuple(_stage(number, terms) for number, terms in sorted(stages.items())),
+        "stages": stages,
+        "fullest_stage": int(np.argmax(totals)),
         "textbook_activations_gib": float(model.textbook_activation_bytes(axes)) / BYTES_PER_GIB,
+        "exact_activations_gib": model.exact_activation_bytes(axes, recorder.off()) / BYTES_PER_GIB,
+        "host_memory_gib": _host(case, layouts, axes),
+        "fitting_changes": (),
     }
+
+
+def _stack(layouts: LayoutModels, axes: LayoutAxes) -> SoftwareStack:
+    return layouts.memory.named_stack or stack_of(bool(axes.is_split))
 
 
 def _kind(case: RunCase, axes: LayoutAxes) -> str:
@@ -146,25 +230,87 @@ def _kind(case: RunCase, axes: LayoutAxes) -> str:
     return "single" if axes.data == 1 else "sharded"
 
 
-def _stage(number: int, terms: MemoryTerms) -> StageMemory:
-    gib = {f.name: float(getattr(terms, f.name)) / BYTES_PER_GIB for f in fields(MemoryTerms)}
-    return StageMemory(stage=number, **gib)
+def _stages(case: RunCase, layouts: LayoutModels, axes: LayoutAxes) -> tuple[StageMemory, ...]:
+    model, quiet = layouts.memory, case.recorder.off()
+    traits = STACKS[_stack(layouts, axes)]
+    return tuple(
+        _stage(layouts, axes, number, model.on_stage(axes, quiet, traits, stage=number))
+        for number in range(int(axes.pipeline))
+    )
 
 
-def _serving(case: RunCase) -> ServingBars | None:
+def _stage(layouts: LayoutModels, axes: LayoutAxes, number: int, terms: MemoryTerms) -> StageMemory:
+    chunk_layers, chunks = layouts.memory.in_flight(axes, number)
+    parts = terms.gib(
+        (
+            *COARSE_TERMS,
+            "gathered_weights",
+            "unreduced_gradients",
+            "master_weights",
+            "framework",
+            "collective_buffers",
+        )
+    )
+    return StageMemory(
+        stage=number,
+        layer_count=round(float(chunk_layers * axes.virtual)),
+        micro_batches_in_flight=float(chunks / axes.virtual),
+        fragmentation=parts["overhead"] - parts["framework"] - parts["collective_buffers"],
+        **parts,
+    )
+
+
+def _host(case: RunCase, layouts: LayoutModels, axes: LayoutAxes) -> HostMemory | None:
+    if case.run.offload == "none":
+        return None
+    need = layouts.host_need(axes, case.recorder.off())
+    share = None if need.available is None else float(need.per_node) / need.available
+    return HostMemory(
+        per_gpu=float(need.per_gpu) / BYTES_PER_GIB,
+        per_node=float(need.per_node) / BYTES_PER_GIB,
+        node_gpu_count=case.gpu.node_gpu_count,
+        available_per_node=None if need.available is None else need.available / BYTES_PER_GIB,
+        verdict=None if share is None else verdict(share, case.recorder),
+    )
+
+
+def _changes(case: RunCase, layouts: LayoutModels, axes: LayoutAxes) -> tuple[FittingChange, ...]:
+    available = available_bytes(case.gpu, case.recorder.off())
+    return tuple(
+        _fitting(case, change, available) for change in changes_that_fit(case, layouts, axes)
+    )
+
+
+def _fitting(case: RunCase, change: Change, available: float) -> FittingChange:
+    return FittingChange(
+        kind=change.kind,
+        change=change.text,
+        gpu_count=int(change.axes.gpu_count),
+        layout=change.axes.layout(),
+        offload=change.offload or case.run.offload,
+        total_gib=change.needed_bytes / BYTES_PER_GIB,
+        margin_gib=(available - change.needed_bytes) / BYTES_PER_GIB,
+        verdict=verdict(change.needed_bytes / available, case.recorder.off()),
+    )
+
+
+def _serving(case: RunCase, training_gib: float | None) -> ServingBars | None:
     """Weights and one sequence's cache in 16 bit, from the same architecture."""
     architecture, length = case.architecture, case.run.sequence_length_tokens
     if architecture is None or not architecture.has_layers:
         return None
-    cached = sum(
+    cached = ELEMENT_BYTES * sum(
         group.count
         * group.attention.cache_elements_per_token
         * min(length, group.attention.span_tokens or length)
         + group.count * group.attention.state_elements_per_sequence
         for group in architecture.layer_groups
     )
-    weights = architecture.parameter_count + architecture.tower_parameter_count
+    weights = ELEMENT_BYTES * (architecture.parameter_count + architecture.tower_parameter_count)
+    available = available_bytes(case.gpu, case.recorder.off())
     return ServingBars(
-        weights=ELEMENT_BYTES * weights / BYTES_PER_GIB,
-        cache_per_sequence=ELEMENT_BYTES * cached / BYTES_PER_GIB,
+        weights=weights / BYTES_PER_GIB,
+        cache_per_sequence=cached / BYTES_PER_GIB,
+        least_gpu_count=ceil((weights + cached) / available),
+        training_total=training_gib,
     )

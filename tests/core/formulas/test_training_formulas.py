@@ -26,8 +26,11 @@ LIVE = {
     "shard_count": [8, 64],
     "expert_live_bytes": [0, 1e9],
     "expert_shard_count": [1, 4],
+    "own_on_host": [False, True],
 }
 ARGUMENTS = {
+    "buffer_factor": [1.0, 1.5],
+    "own_on_host": [False, True],
     "activations": [3, 4],
     "active_parameter_count": [8e9, 405e9],
     "attention_forward_flops_per_token": [1e9, 3e9],
@@ -92,6 +95,7 @@ ARGUMENTS = {
     "optimizer": [6, 12],
     "optimizer_bytes_per_parameter": [12, 8],
     "optimizer_s": [0.01, 0.1],
+    "offloaded_bytes": [1e9, 2e9],
     "other_bytes": [1e9, 2e9],
     "other_fraction": [0.95, 1.0],
     "output_width": [4096, 1024],

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from service.core.run.layouts import SHARDINGS, LayoutAxes
+from service.core.parallelism.axes import SHARDINGS, LayoutAxes
 from tests.core.training_runs import MFU_40, answer, case_of, on, snapshot
 
 ARCHITECTURES = (

@@ -5,10 +5,12 @@ import re
 import numpy as np
 import pytest
 
+from service.core.parallelism.axes import SHARDINGS
+from service.core.parallelism.rules import described
 from service.core.run.choice import choose
-from service.core.run.layouts import SHARDINGS, described
 from tests.core.training_runs import (
     MFU_40,
+    by,
     case_of,
     given,
     need,
@@ -89,12 +91,37 @@ def test_key_and_value_heads_are_divided_or_copied_whole():
     assert "key and value heads" in refusal(**fields).limit
 
 
-def test_a_batch_that_is_not_whole_sequences_names_the_nearest_that_are():
-    reason = refusal(global_batch_tokens=4_000_000, speed=MFU_40)
-    # 4,000,000 / 8,192 = 488.28.
-    assert (reason.code, reason.available) == ("layout", 488)
-    for tokens in (488 * 8192, 489 * 8192):
-        assert f"{tokens:,}" in reason.nearest_fix
+def batch_in(fix):
+    return int(re.search(r"global_batch_tokens ([\d,]+)", fix)[1].replace(",", ""))
+
+
+@pytest.mark.parametrize(
+    ("batch", "fields"),
+    [
+        # 4,000,000 / 8,192 = 488.28 sequences; 488 = 8 · 61 copies work, 489 = 3 · 163 do not.
+        (4_000_000, {}),
+        # 9.9 sequences for copies of 64 GPUs in eight micro-batches of one.
+        (81_000, {"layout": given(tensor_parallel=8, pipeline_parallel=8), "sizing": on(512)}),
+        # 100 sequences on 64 copies: 64 are nearer than 128.
+        (100 * 8192, {"layout": given(sharding="zero_3", recompute="full"), "sizing": on(64)}),
+    ],
+)
+def test_the_nearest_legal_batch_is_named(batch, fields):
+    reason = refusal(global_batch_tokens=batch, speed=MFU_40, **fields)
+    assert reason.code == "layout"
+    fixed = batch_in(reason.nearest_fix)
+    assert need(global_batch_tokens=fixed, speed=MFU_40, **fields).layout
+    distance = abs(fixed - batch)
+    for sequences in range(max(1, (batch - distance) // 8192 + 1), (batch + distance) // 8192):
+        if sequences * 8192 != fixed and abs(sequences * 8192 - batch) < distance:
+            refusal(global_batch_tokens=sequences * 8192, speed=MFU_40, **fields)
+
+
+def test_a_date_leaves_every_whole_number_of_sequences_open():
+    reason = refusal(global_batch_tokens=4_000_000, speed=MFU_40, sizing=by("2028-06-30"))
+    assert (reason.available, reason.needed) == (488, 4_000_000 / 8192)
+    assert "3,997,696" in reason.nearest_fix
+    assert "4,005,888" in reason.nearest_fix
 
 
 def test_a_batch_that_the_copies_do_not_divide_is_refused_instead_of_cut():

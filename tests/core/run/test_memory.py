@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from service.core.run.layouts import RECOMPUTES, SHARDINGS
+from service.core.parallelism.axes import RECOMPUTES, SHARDINGS
 from tests.core.training_runs import (
     MFU_40,
     answer,
@@ -81,7 +81,7 @@ def test_a_tied_head_is_counted_once_on_one_stage_and_twice_on_two():
     one = terms(axes(data=1), architecture="llama-3.2-1b").weights
     assert one == 2 * tied.parameter_count
     case = case_of(architecture="llama-3.2-1b")
-    last = case.layouts.memory._held(axes(pipeline=2, data=1), is_first=False)[2]
+    last = case.layouts.memory._states.held(axes(pipeline=2, data=1), 1)[2]
     assert last == 128256 * 2048 + 2048
 
 
@@ -258,7 +258,7 @@ def test_plain_data_parallelism_of_8b_fits_no_80_gb_card():
 
 def test_the_fix_of_a_layout_that_does_not_fit_fits():
     reason = refusal(layout=given(sharding="zero_1"), speed=MFU_40)
-    assert reason.nearest_fix == "recompute full and sharding zero_3"
+    assert reason.nearest_fix == "sharding zero_3 and recompute full"
     fixed = given(sharding="zero_3", recompute="full")
     assert need(layout=fixed, speed=MFU_40).memory.verdict != "red"
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from service.core.parallelism.axes import RECOMPUTES, SHARDINGS
 from service.core.recorder import Recorder
-from service.core.run.layouts import RECOMPUTES, SHARDINGS
 from service.core.run.network import scale_out_bytes_per_s
 from tests.core.training_runs import assumed, case_of, on, quantities, snapshot
 from tests.core.training_runs import axes as layout_axes

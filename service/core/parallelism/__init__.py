@@ -65,6 +65,8 @@ class GivenLayout(Value):
     """GPUs over which one sequence is split."""
     expert_parallel: Size = 1
     """GPUs over which routed experts are spread."""
+    expert_tensor_parallel: Size | None = None
+    """GPUs over which each routed expert is split; as many as tensor_parallel when null."""
     sharding: ShardingName = "zero_1"
     """What data-parallel ranks share."""
     micro_batch_sequences: Size = 1
@@ -112,6 +114,8 @@ class ParallelLayout(Value):
     """What the backward pass computes again."""
     sequence_parallel: Flag = True
     """True when tensor-parallel ranks also split norms and residuals along the sequence."""
+    expert_tensor_parallel: Size | None = None
+    """GPUs over which each routed expert is split, where it is not tensor_parallel."""
 
     @property
     def gpus_per_copy(self) -> int:

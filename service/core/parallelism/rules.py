@@ -1,7 +1,7 @@
 """Ways to spread a training run over GPUs: one or many at once, which are legal, which are near."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import product
 from math import prod
 from typing import Any
@@ -10,107 +10,24 @@ import numpy as np
 
 from service.core.errors import InvalidScenario
 from service.core.formulas.training_time import stage_share
-from service.core.parallelism import GivenLayout, ParallelLayout, Recompute, canonical_sharding
+from service.core.parallelism import GivenLayout, ParallelLayout, canonical_sharding
+from service.core.parallelism.axes import FULL, HYBRID, RECOMPUTES, SHARDINGS, LayoutAxes
 
-SHARDINGS = ("none", "zero_1", "zero_2", "zero_3", "hybrid")
-ZERO_STAGES = np.array([0, 1, 2, 3, 3])
-"""Stage of each sharding scheme; hybrid is stage 3 inside one node."""
-HYBRID = SHARDINGS.index("hybrid")
-RECOMPUTES: tuple[Recompute, ...] = ("none", "selective", "half", "full")
-FULL = RECOMPUTES.index("full")
 MICRO_BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 VIRTUAL_STAGES = (1, 2, 4, 8)
 MOST_TENSOR, MOST_PIPELINE, MOST_CONTEXT, MOST_EXPERT = 64, 128, 64, 512
+MOST_GPUS_OF_A_HOST = 16
+"""A scale-up domain of more GPUs spans hosts, and so the instances that are rented."""
 MOST_COPIES = 1_000_000
 MOST_CANDIDATES = 1_000_000
 """Bounds of the search: wider than any layout in use, and small enough to answer in seconds."""
+BATCH_RULES = (
+    "micro_batch_sequences · data_parallel divides the global batch",
+    "interleaved stages divide the micro-batches",
+)
+"""Rules that another global batch can keep."""
 UNSHARDED_GRADIENTS = (0, 1)
 """Schemes that keep gradients whole over a pipeline's many micro-batches."""
-
-
-@dataclass(frozen=True)
-class LayoutAxes:
-    """Degrees of one layout (plain numbers) or of many (arrays of one length)."""
-
-    tensor: Any
-    pipeline: Any
-    virtual: Any
-    context: Any
-    expert: Any
-    data: Any
-    sharding: Any
-    """Index into SHARDINGS."""
-    micro_batch_sequences: Any
-    micro_batch_count: Any
-    recompute: Any
-    """Index into RECOMPUTES."""
-    sequence_parallel: Any = True
-
-    @property
-    def gpu_count(self) -> Any:
-        """GPUs of all copies. [count]"""
-        return self.tensor * self.pipeline * self.context * self.data
-
-    @property
-    def data_group(self) -> Any:
-        """GPUs that hold the same weights and share the optimizer. [count]"""
-        return self.data * self.context
-
-    @property
-    def zero_stage(self) -> Any:
-        """Sharding stage, 0 to 3."""
-        return ZERO_STAGES[self.sharding]
-
-    @property
-    def is_full_recompute(self) -> Any:
-        """True where the whole forward pass is repeated."""
-        return np.equal(self.recompute, FULL)
-
-    @property
-    def is_split(self) -> Any:
-        """True where layers, stages or experts are split: memory is then as the vendor's stack."""
-        return np.greater(self.tensor * self.pipeline * self.expert, 1)
-
-    @property
-    def is_vendor_tuned(self) -> Any:
-        """True where a step runs as fast as on the vendor's stack.
-
-        Whole copies that leave weights and gradients whole need no sharded stack, so splitting a
-        model buys no better kernels than they have.
-        """
-        return self.is_split | np.less(self.zero_stage, 2)
-
-    def shard_count(self, node_gpu_count: int) -> Any:
-        """GPUs that share a sharded part: all copies, or those of one node. [count]"""
-        in_node = np.maximum(1, node_gpu_count // self.tensor)
-        inside = np.minimum(self.data_group, in_node)
-        return np.where(np.equal(self.sharding, HYBRID), inside, self.data_group)[()]
-
-    def take(self, index: Any) -> "LayoutAxes":
-        """The layouts at an index or under a mask."""
-        picked = {f.name: getattr(self, f.name) for f in fields(self)}
-        return LayoutAxes(
-            **{
-                name: column[index] if isinstance(column, np.ndarray) else column
-                for name, column in picked.items()
-            }
-        )
-
-    def layout(self) -> ParallelLayout:
-        """The one layout of these axes."""
-        return ParallelLayout(
-            tensor_parallel=int(self.tensor),
-            pipeline_parallel=int(self.pipeline),
-            virtual_pipeline_stages=int(self.virtual),
-            context_parallel=int(self.context),
-            data_parallel=int(self.data),
-            expert_parallel=int(self.expert),
-            sharding=SHARDINGS[int(self.sharding)],  # type: ignore[arg-type]
-            micro_batch_sequences=int(self.micro_batch_sequences),
-            micro_batch_count=int(self.micro_batch_count),
-            recompute=RECOMPUTES[int(self.recompute)],
-            sequence_parallel=bool(self.sequence_parallel),
-        )
 
 
 @dataclass(frozen=True)
@@ -134,6 +51,10 @@ class LayoutRules:
     sequence_tokens: int
     batch_sequences: int
     scale_up_gpu_count: int
+    instance_gpu_count: int
+    """GPUs that are rented or bought at once: a tensor-parallel group that is chosen does not leave
+    them, unless the scale-up link does."""
+    offloads_weights: bool
     imbalance_factor: float
     """Largest unevenness of a pipeline that the automatic choice considers."""
     context_tokens: float
@@ -216,19 +137,27 @@ class LayoutRules:
                 gpu_count,
             ),
             Condition(
-                "expert_parallel divides data_parallel · context_parallel",
-                np.mod(axes.data_group, axes.expert) == 0,
-                axes.expert,
-                axes.data_group,
+                "expert_parallel divides data_parallel · context_parallel"
+                if axes.expert_tensor is None
+                else "expert_tensor_parallel · expert_parallel divides the GPUs of a stage",
+                np.mod(axes.data_group * axes.tensor, axes.expert_division) == 0,
+                axes.expert if axes.expert_tensor is None else axes.expert_division,
+                axes.data_group * (1 if axes.expert_tensor is None else axes.tensor),
             ),
             Condition(
-                "micro_batch_sequences · data_parallel divides the global batch",
+                "sharding zero_3 or hybrid for parameters that are kept on the host",
+                np.greater_equal(axes.zero_stage, 3 * self.offloads_weights),
+                3,
+                axes.zero_stage,
+            ),
+            Condition(
+                BATCH_RULES[0],
                 np.mod(self.batch_sequences, per_step) == 0,
                 per_step,
                 self.batch_sequences,
             ),
             Condition(
-                "interleaved stages divide the micro-batches",
+                BATCH_RULES[1],
                 plain | (np.mod(axes.micro_batch_count, axes.pipeline) == 0),
                 axes.pipeline,
                 axes.micro_batch_count,
@@ -246,7 +175,7 @@ class LayoutRules:
             InvalidScenario: If there are more than can be searched.
         """
         heads = _divisors(self.head_counts or (2**20,), MOST_TENSOR)
-        tensors = [t for t in heads if t <= self.scale_up_gpu_count]
+        tensors = [t for t in heads if t <= self._tensor_limit]
         pipelines = [
             p for p in range(1, min(self.layer_count, MOST_PIPELINE) + 1) if self._is_balanced(p)
         ]
@@ -267,6 +196,12 @@ class LayoutRules:
         ones = np.ones_like(tensor)
         axes = LayoutAxes(tensor, pipeline, virtual, context, expert, *[ones] * 5)
         return axes.take(even)
+
+    @property
+    def _tensor_limit(self) -> int:
+        spans_instances = self.scale_up_gpu_count > MOST_GPUS_OF_A_HOST
+        within = self.scale_up_gpu_count if spans_instances else self.instance_gpu_count
+        return min(self.scale_up_gpu_count, within)
 
     def _check_size(self, candidate_count: int) -> None:
         if candidate_count > MOST_CANDIDATES:
@@ -314,8 +249,46 @@ class LayoutRules:
         whole = np.isin(axes.sharding, UNSHARDED_GRADIENTS) | (axes.pipeline == 1)
         alone = (axes.data_group > 1) | (axes.sharding == 0)
         axes = axes.take(whole & alone & (axes.micro_batch_count > 0))
-        holds = [condition.holds for condition in self.conditions(axes, gpu_count)]
-        return axes.take(np.logical_and.reduce(holds))
+        return axes.take(self.legal(axes, gpu_count))
+
+    def lighter(self, axes: LayoutAxes) -> LayoutAxes:
+        """One layout with more sharding, smaller micro-batches or more recompute, itself first.
+
+        Under a pipeline, gradients wait whole for all micro-batches: more than zero_1 is not tried.
+        """
+        given, batch = int(axes.sharding), int(axes.micro_batch_sequences)
+        highest = SHARDINGS.index("zero_1" if axes.pipeline > 1 else "zero_3")
+        further = (highest,) if given == HYBRID else range(given + 1, highest + 1)
+        smaller = [size for size in reversed(MICRO_BATCHES) if size < batch]
+        again = [index for index in self.recomputes if index > axes.recompute]
+        sharding, micro_batch, recompute = _columns(
+            product((given, *further), (batch, *smaller), (int(axes.recompute), *again))
+        )
+        return self._varied(
+            axes, sharding=sharding, micro_batch_sequences=micro_batch, recompute=recompute
+        )
+
+    def wider(self, axes: LayoutAxes) -> LayoutAxes:
+        """One layout with more copies, fewest first."""
+        sequences = self.batch_sequences // int(axes.micro_batch_sequences)
+        more = [copies for copies in _divisors((sequences,), MOST_COPIES) if copies > axes.data]
+        return self._varied(axes, data=np.array(more, dtype=int))
+
+    def _varied(self, axes: LayoutAxes, **columns: Any) -> LayoutAxes:
+        """Many layouts that differ from one in some columns; micro-batches follow."""
+        size = len(next(iter(columns.values())))
+        same = {
+            field.name: np.full(size, value)
+            for field in fields(axes)
+            if (value := getattr(axes, field.name)) is not None
+        }
+        varied = LayoutAxes(**same | columns)
+        counts = self.batch_sequences // (varied.data * varied.micro_batch_sequences)
+        return replace(varied, micro_batch_count=np.maximum(1, counts))
+
+    def legal(self, axes: LayoutAxes, gpu_count: Any) -> Any:
+        """True where a layout breaks no rule."""
+        return np.logical_and.reduce([c.holds for c in self.conditions(axes, gpu_count)])
 
     def usable_gpu_counts(self, degrees: LayoutAxes) -> list[int]:
         """GPU counts on which at least one of these splits is legal, ascending."""
@@ -339,6 +312,7 @@ def given_degrees(given: GivenLayout) -> LayoutAxes:
         micro_batch_count=one,
         recompute=one * RECOMPUTES.index(given.recompute),
         sequence_parallel=one * given.sequence_parallel > 0,
+        expert_tensor=given.expert_tensor_parallel and one * given.expert_tensor_parallel,
     )
 
 
@@ -354,11 +328,10 @@ def on_gpus(given: GivenLayout, gpu_count: int, batch_sequences: int) -> LayoutA
     )
 
 
-def nearest(candidates: LayoutAxes, given: GivenLayout) -> LayoutAxes | None:
+def nearest(candidates: LayoutAxes, wanted: LayoutAxes) -> LayoutAxes | None:
     """The candidate whose degrees differ least, by the sum of their logarithmic distances."""
     if len(candidates.tensor) == 0:
         return None
-    wanted = given_degrees(given)
     names = ("tensor", "pipeline", "virtual", "context", "expert", "micro_batch_sequences")
     distance = sum(
         abs(np.log(getattr(candidates, name)) - np.log(getattr(wanted, name))) for name in names
