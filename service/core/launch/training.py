@@ -12,7 +12,7 @@ from service.core.launch.megatron import megatron
 from service.core.launch.torchrun import RunToStart, processes_per_node
 from service.core.launch.torchtitan import torchtitan
 from service.core.parallelism import ParallelLayout
-from service.core.run.layouts import RECOMPUTES, SHARDINGS, LayoutAxes
+from service.core.parallelism.axes import RECOMPUTES, SHARDINGS, LayoutAxes
 from service.core.scenarios.stacks import SoftwareStack, stack_of
 from service.core.scenarios.training_run import TrainingRun
 from service.core.snapshot import CatalogSnapshot
