@@ -75,8 +75,8 @@ class ChargedHours(Protocol):
         """Pool that is charged."""
 
     @property
-    def gpu(self) -> Gpu:
-        """GPU of the pool."""
+    def gpu(self) -> Gpu | None:
+        """GPU of the pool; None for hosted tokens."""
 
     @property
     def workload_kind(self) -> WorkloadKind:
@@ -268,7 +268,7 @@ def price_line(
         workload=hours.workload,
         use=hours.use,
         category=category,
-        gpu=hours.gpu.key,
+        gpu=None if hours.gpu is None else hours.gpu.key,
         **vars(terms),
         quantity=printed_quantity,
         unit=unit,

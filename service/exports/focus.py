@@ -36,6 +36,7 @@ PRICING_CATEGORIES: Mapping[PurchaseKind, str] = {
     "committed_3yr": "Committed",
     "capacity_block": "Committed",
     "owned": "Other",
+    "hosted": "Standard",
 }
 SERVICE_CATEGORIES: Mapping[CostCategory, str] = {
     "gpu_rental": "Compute",
@@ -44,6 +45,7 @@ SERVICE_CATEGORIES: Mapping[CostCategory, str] = {
     "hardware": "Compute",
     "network": "Networking",
     "storage": "Storage",
+    "hosted_tokens": "AI and Machine Learning",
 }
 """Everything else is Other."""
 UNITS: Mapping[str, str] = {
@@ -51,7 +53,11 @@ UNITS: Mapping[str, str] = {
     "gpu_month": "GPU-Months",
     "kW_month": "kW-Months",
     "kWh": "kWh",
+    "million_input_tokens": "Million Input-Tokens",
+    "million_output_tokens": "Million Output-Tokens",
 }
+USED_UNITS = frozenset({"gpu_hour", "kWh", "million_input_tokens", "million_output_tokens"})
+"""Units of what is paid by use; everything else is paid month by month."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +105,13 @@ class Charge:
 
     @property
     def resource(self) -> str:
-        """The pool that is charged."""
-        return f"{self.line.pool}/{self.line.gpu}"
+        """The pool that is charged; of hosted tokens, who sells them."""
+        return f"{self.line.pool}/{self.line.gpu or self.line.provider}"
 
     @property
     def sku(self) -> str:
         """What is bought."""
-        return f"{self.line.gpu}/{self.line.category}"
+        return f"{self.line.gpu or self.line.unit}/{self.line.category}"
 
     @property
     def billing_period(self) -> tuple[datetime, datetime]:
@@ -124,7 +130,7 @@ class Charge:
         """How often it is charged."""
         if self.is_purchase:
             return "One-Time"
-        return "Usage-Based" if self.line.unit in {"gpu_hour", "kWh"} else "Recurring"
+        return "Usage-Based" if self.line.unit in USED_UNITS else "Recurring"
 
     @property
     def tags(self) -> str:
@@ -165,7 +171,7 @@ _PRICES_AND_PLACES: tuple[Column[Charge], ...] = (
     Column("RegionName", lambda row: row.line.region or row.line.site),
     Column("ResourceId", lambda row: row.resource),
     Column("ResourceName", lambda row: row.resource),
-    *constants(ResourceType="GPU pool"),
+    Column("ResourceType", lambda row: "GPU pool" if row.line.gpu else "Hosted tokens"),
     Column("ServiceCategory", lambda row: SERVICE_CATEGORIES.get(row.line.category, "Other")),
     Column("ServiceName", lambda row: row.line.category),
     Column("SkuId", lambda row: row.sku),

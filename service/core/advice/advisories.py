@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from itertools import accumulate
+from math import isfinite
 
 from service.core.architecture.model import ModelArchitecture
 from service.core.estimates import (
     Advisory,
     CostLine,
+    FleetEstimate,
     PoolSize,
     Range,
     ServingServiceEstimate,
@@ -204,3 +206,30 @@ def no_objectives(service: ServingService) -> Advisory | None:
             "give objectives.ttft_p95_s or objectives.tpot_mean_s."
         ),
     )
+
+
+def hosted_break_even(
+    workload: str,
+    provider: str,
+    amount: Decimal,
+    *,
+    alone: FleetEstimate | None,
+    break_even_tokens_per_day: float | None,
+    tokens_per_day: float,
+) -> Advisory:
+    """What hosted tokens cost beside GPUs of one's own, or why the two cannot be compared."""
+    said = f"Tokens of {provider} cost {amount:,.2f}."
+    if alone is None or alone.totals is None or break_even_tokens_per_day is None:
+        reasons = () if alone is None else alone.infeasibilities
+        why = "; ".join(f"{each.code}: {each.limit}" for each in reasons) or "no estimate"
+        said += f" GPUs of its own cannot be compared: {why}."
+    else:
+        totals = alone.totals
+        said += f" {totals.peak_gpu_count} GPUs of its own would cost {totals.amount:,.2f}."
+        said += (
+            f" They pay from {break_even_tokens_per_day:,.0f} tokens a day on"
+            if isfinite(break_even_tokens_per_day)
+            else " They do not pay at any load of this shape"
+        )
+        said += f"; the service has {tokens_per_day:,.0f} a day."
+    return Advisory(code="hosted_break_even", workload=workload, message=said[:2000])

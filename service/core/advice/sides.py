@@ -10,7 +10,7 @@ from service.core.scenarios.procurement import PoolKind
 
 Sides = tuple[Decimal, Decimal]
 """Amounts of training and of serving."""
-HeldFor = Mapping[tuple[str, PoolKind, str], Mapping[tuple[WorkloadKind, str], float]]
+HeldFor = Mapping[tuple[str, PoolKind, str | None], Mapping[tuple[WorkloadKind, str], float]]
 """GPU-hours in nobody's name, by month, pool and GPU: the workloads for which they are held."""
 
 

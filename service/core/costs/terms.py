@@ -65,3 +65,19 @@ class Ownership:
     """Lease of one GPU for a month, in place of its purchase."""
     is_owned_already: bool = False
     """Paid before the plan begins: its depreciation is sunk, and no cash of the plan."""
+
+
+@dataclass(frozen=True)
+class HostedTokens:
+    """Tokens that are bought from whoever runs the model."""
+
+    provider: str
+    input_million: UnitPrice
+    """A million tokens that are read."""
+    output_million: UnitPrice
+    """A million tokens that are written."""
+
+    def per_million(self, input_share: float) -> float:
+        """Price of a million tokens of which a share is read."""
+        bought = float(self.input_million.value), float(self.output_million.value)
+        return bought[0] * input_share + bought[1] * (1 - input_share)

@@ -12,7 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.core.registry import define_quantity, quantity
-from service.core.units import HOURS_PER_DAY, SECONDS_PER_DAY, SECONDS_PER_HOUR
+from service.core.units import (
+    HOURS_PER_DAY,
+    SECONDS_PER_DAY,
+    SECONDS_PER_HOUR,
+    TOKENS_PER_MILLION,
+)
 
 DAYS_PER_WEEK = 7
 EPOCH_WEEKDAY = 3
@@ -256,3 +261,72 @@ def cycle_hours(
     if hours_per_cycle != HOURS_PER_DAY:
         local += EPOCH_WEEKDAY * HOURS_PER_DAY
     return local % hours_per_cycle
+
+
+@quantity(
+    "hosting_break_even_tokens_per_day",
+    unit="token",
+    per="service",
+    formula=(
+        "cost of a day of the smallest fleet / price of a hosted token, where that fleet serves as "
+        "many tokens"
+    ),
+)
+def hosting_break_even_tokens_per_day(
+    *,
+    hosted_price_per_million_tokens: Any,
+    cost_per_gpu_hour: Any,
+    tokens_per_s_per_replica: Any,
+    gpu_count_per_replica: Any,
+    gpu_count_per_instance: Any,
+    spare_fraction: Any,
+    spare_replica_count: Any,
+    minimum_replica_count: Any,
+    largest_replica_count: int = 10_000,
+) -> Any:
+    """Tokens a day from which GPUs of one's own cost less than hosted tokens. [token]
+
+    The least 24 · c · N(n) / p over fleets of n needed replicas that serve as many: N(n) are the
+    GPUs held for them, spare and whole instances included, and n · v · 86,400 the tokens they serve
+    on a mean day.
+
+    Args:
+        hosted_price_per_million_tokens: What a million tokens costs, input and output together.
+        cost_per_gpu_hour: What a GPU that is held costs for an hour.
+        tokens_per_s_per_replica: Tokens a needed replica serves on a mean day, so the daily shape
+            and the target utilisation are in it.
+        gpu_count_per_replica: GPUs of a replica.
+        gpu_count_per_instance: GPUs that are rented or bought at once.
+        spare_fraction: Replicas above the need.
+        spare_replica_count: Replicas on top of that.
+        minimum_replica_count: Replicas that are needed even without load.
+        largest_replica_count: Fleets that are looked at.
+
+    Special cases:
+        Infinite where no fleet serves what it would have to: hosted tokens cost less at any load.
+
+    Examples:
+        One replica of 8 GPUs at 2.00 an hour is 384 a day, the price of 384 million tokens at 1.00.
+        At 10,000 tokens a second it serves 864 million.
+
+        >>> float(hosting_break_even_tokens_per_day(
+        ...     hosted_price_per_million_tokens=1.0, cost_per_gpu_hour=2.0,
+        ...     tokens_per_s_per_replica=10_000, gpu_count_per_replica=8,
+        ...     gpu_count_per_instance=8, spare_fraction=0.0, spare_replica_count=0,
+        ...     minimum_replica_count=1))
+        384000000.0
+    """
+    needed = np.arange(minimum_replica_count, minimum_replica_count + largest_replica_count)
+    held = held_replica_count(
+        needed_replica_count=needed,
+        spare_fraction=spare_fraction,
+        spare_replica_count=spare_replica_count,
+    )
+    gpus = whole_instances_gpu_count(
+        gpu_count=(held * gpu_count_per_replica).astype(np.int64),
+        gpu_count_per_instance=gpu_count_per_instance,
+    )
+    price = hosted_price_per_million_tokens / TOKENS_PER_MILLION
+    tokens = gpus * cost_per_gpu_hour * HOURS_PER_DAY / price
+    serves = needed * tokens_per_s_per_replica * SECONDS_PER_DAY
+    return np.min(np.where(tokens <= serves, tokens, np.inf))

@@ -126,6 +126,19 @@ def _shares(
     }
 
 
+def units_by_month(
+    service: ServingService, *, timeline: Timeline, recorder: Recorder
+) -> tuple[Amounts, float]:
+    """Units that are asked for in each month of the horizon, and their mean over their peak."""
+    first = timeline.months.index(service.first_month or timeline.months[0])
+    stop = timeline.months.index(service.last_month or timeline.months[-1]) + 1
+    demand = _demand_by_cycle_hour(service, stop - first, recorder)
+    hours = timeline.cycle(service.time_zone, demand.shape[1])[1][first:stop]
+    units = np.zeros(len(timeline.months))
+    units[first:stop] = (hours * demand).sum(axis=1) * SECONDS_PER_HOUR
+    return units, float(demand[0].mean() / demand[0].max())
+
+
 def held_replicas_at_peak(
     service: ServingService, units_per_s_per_replica: Any, *, month_count: int, recorder: Recorder
 ) -> Any:

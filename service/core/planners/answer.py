@@ -20,9 +20,16 @@ from service.core.estimates import (
 )
 from service.core.formulas.calendar import hours_in_month
 from service.core.hours.bands import scaled, together
+from service.core.planners.hosted import (
+    HostedService,
+    compare_hosted,
+    describe_hosted,
+    empty_pools,
+    token_costs,
+)
 from service.core.planners.workloads import PoolsOutcome, RunSchedule, ServiceReplicas
 from service.core.prices import PriceBookUsed
-from service.core.pricing import amounts_by, cost_per_million_tokens, total
+from service.core.pricing import amounts_by, total
 from service.core.recorder import Recorder
 from service.core.registry import define_quantity
 from service.core.scenarios.scenario import Scenario
@@ -61,6 +68,8 @@ class Answer:
     """What each workload causes in each month; together they are the sum of the lines."""
     price_book: PriceBookUsed | None = None
     """The team's price book, with the rows that are used."""
+    hosted: tuple[HostedService, ...] = ()
+    """Services whose tokens are bought."""
 
     @property
     def feasible(self) -> bool:
@@ -83,6 +92,7 @@ def describe(answer: Answer) -> FleetEstimate:
         lines=answer.lines,
         charged=answer.charges,
     )
+    advisories += compare_hosted(answer.hosted, answer.charges, answer.recorder)
     return FleetEstimate(
         feasible=answer.feasible,
         infeasibilities=answer.infeasibilities,
@@ -105,6 +115,7 @@ def _pools(answer: Answer) -> Iterator[PoolSize]:
     for pool in answer.outcome.pools:
         printed = {name: round(getattr(pool, name), PRINTED_DECIMALS) for name in hours}
         yield pool.model_copy(update=printed)
+    yield from empty_pools(answer.hosted, answer.outcome.pools)
 
 
 def _runs(answer: Answer) -> Iterator[TrainingRunEstimate]:
@@ -148,14 +159,18 @@ def _last_day(schedule: RunSchedule) -> date:
 
 def _services(answer: Answer) -> Iterator[ServingServiceEstimate]:
     amounts = amounts_by_workload(answer.charges)
-    for replicas in answer.outcome.services if answer.outcome else ():
-        yield _service(replicas, amounts.get(replicas.capacity.service.name))
+    own = answer.outcome.services if answer.outcome else ()
+    found = {each.capacity.service.name: each for each in own}
+    hosted = {each.service.name: each for each in answer.hosted}
+    for name in (service.name for service in answer.scenario.serving_services):
+        if name in hosted:
+            yield describe_hosted(hosted[name], amounts.get(name))
+        elif name in found:
+            yield _service(found[name], amounts.get(name))
 
 
 def _service(replicas: ServiceReplicas, amount: Decimal | None) -> ServingServiceEstimate:
     capacity = replicas.capacity
-    per_unit = capacity.service.tokens_per_unit
-    per_output = capacity.service.output_tokens_mean
     return ServingServiceEstimate(
         name=capacity.service.name,
         layout=capacity.layout,
@@ -170,15 +185,8 @@ def _service(replicas: ServiceReplicas, amount: Decimal | None) -> ServingServic
         ttft_p95_s=capacity.ttft_p95_s,
         tpot_mean_s=capacity.tpot_mean_s,
         amount=amount,
-        cost_per_million_tokens=_unit_cost(amount, replicas.units_served, per_unit),
-        cost_per_million_output_tokens=_unit_cost(amount, replicas.units_served, per_output),
+        **token_costs(amount, capacity.service, replicas.units_served),
     )
-
-
-def _unit_cost(amount: Decimal | None, units: float, tokens: float | None) -> Decimal | None:
-    if amount is None or tokens is None:
-        return None
-    return cost_per_million_tokens(amount, units * tokens)
 
 
 def _months(answer: Answer) -> Iterator[PlanMonth]:
@@ -208,10 +216,12 @@ def _months(answer: Answer) -> Iterator[PlanMonth]:
 def _amount_range(answer: Answer, outcome: PoolsOutcome) -> Range:
     """Amount of the plan, each pool's as uncertain as the GPU-hours that it holds."""
     amounts = amounts_by(answer.lines, lambda line: (line.pool, line.gpu))
-    return together(
+    of_pools = [
         scaled(float(amounts.get((pool.name, pool.gpu), 0)), hours)
         for pool, hours in zip(outcome.pools, outcome.allocated_gpu_hours, strict=True)
-    )
+    ]
+    of_tokens = total(amount for (_, gpu), amount in amounts.items() if gpu is None)
+    return together([*of_pools, Range.exactly(float(of_tokens))])
 
 
 def _totals(answer: Answer) -> PlanTotals | None:

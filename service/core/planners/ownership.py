@@ -7,7 +7,7 @@ its GPU-hours did, idle ones included, which draw less power.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from itertools import count
+from itertools import chain, count
 from types import MappingProxyType
 
 import numpy as np
@@ -28,6 +28,7 @@ from service.core.formulas.finance import (
     changed_price,
     effective_cost_per_gpu_hour,
 )
+from service.core.planners.hosted import HostedService, hosted_lines
 from service.core.planners.procurement import ResolvedProcurement
 from service.core.planners.workloads import HourUse
 from service.core.prices import Commitment
@@ -71,6 +72,7 @@ def price_fleet(
     scenario: Scenario,
     recorder: Recorder,
     loads: Mapping[PoolKey, NDArray[np.int64]] = MappingProxyType({}),
+    hosted: Sequence[HostedService] = (),
 ) -> tuple[CostLine, ...]:
     """Price the whole fleet, month by month and in the order in which its use is given.
 
@@ -84,6 +86,7 @@ def price_fleet(
         scenario: Horizon and currency.
         recorder: Assumptions.
         loads: GPUs that each pool holds, hour by hour of the horizon; of pools with a commitment.
+        hosted: Services whose tokens are bought; their lines follow those of the pools.
 
     Returns:
         Lines numbered from 1.
@@ -110,7 +113,11 @@ def price_fleet(
         commitments=_commitments(procurement, loads, scenario),
     )
     lines = tuple(
-        line for month in months for line in pricing.lines(month, by_month.get(month, []))
+        line
+        for month in months
+        for line in chain(
+            pricing.lines(month, by_month.get(month, [])), pricing.tokens(month, hosted)
+        )
     )
     _note(lines, pools, recorder)
     return lines
@@ -176,6 +183,11 @@ class _Pricing:
         for key, found in self.procurement.items():
             if key not in billed and isinstance(found.terms, CommitmentMix):
                 yield from self._mixed(month, key, found.terms, [])
+
+    def tokens(self, month: str, hosted: Sequence[HostedService]) -> Iterator[CostLine]:
+        """Lines of tokens that are bought in a month."""
+        for each in hosted:
+            yield from hosted_lines(each, month, self.currency, self.numbers, self.change.at)
 
     def _mixed(
         self, month: str, key: PoolKey, mix: CommitmentMix, uses: Sequence[HourUse]

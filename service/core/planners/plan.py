@@ -12,11 +12,17 @@ from service.core.advice.sides import HeldFor, charges
 from service.core.assumptions import AssumptionUsed
 from service.core.costs.negotiated import check_price_book, price_book_used
 from service.core.costs.terms import Ownership
-from service.core.errors import InvalidScenario
+from service.core.errors import CoreError, InvalidScenario
 from service.core.estimates import FleetEstimate, Infeasibility, WorkloadKind
 from service.core.formulas.calendar import month_index
 from service.core.hardware import Gpu
 from service.core.planners.answer import Answer, describe
+from service.core.planners.hosted import (
+    HostedService,
+    check_hosted_rules,
+    on_own_gpus,
+    plan_hosted,
+)
 from service.core.planners.ownership import price_fleet
 from service.core.planners.pools import plan_pools
 from service.core.planners.procurement import (
@@ -91,15 +97,11 @@ def estimate_fleet(
         CoreError: If the request names what the catalog release does not hold.
     """
     recorder = Recorder(snapshot, overrides=dict(scenario.assumption_overrides))
-    gpu_keys = _gpu_keys(scenario, snapshot)
-    check_procurement_rules(
-        scenario.procurement, gpu_keys=gpu_keys, snapshot=snapshot, pointer="/scenario/procurement"
-    )
-    check_price_book(scenario.price_book, snapshot, pointer="/scenario/price_book")
+    _check_buying(scenario, snapshot)
     buying = Buying(scenario, recorder)
-    runs, replicas, refused = _plan_workloads(scenario, buying)
+    runs, replicas, hosted, refused = _plan_workloads(scenario, buying)
     outcome = None
-    if runs or replicas:
+    if runs or replicas or hosted:
         outcome = plan_pools(
             scenario,
             runs,
@@ -117,6 +119,7 @@ def estimate_fleet(
         outcome,
         (*refused, *buying.refused.values()),
         price_book=price_book_used(snapshot, [each.terms for each in buying.resolved.values()]),
+        hosted=tuple(hosted),
     )
     try:
         if answer.feasible and outcome is not None:
@@ -126,6 +129,16 @@ def estimate_fleet(
         error.pointer = _grows_at(scenario, error.workload)
         raise
     return estimate, recorder.assumptions()
+
+
+def _check_buying(scenario: Scenario, snapshot: CatalogSnapshot) -> None:
+    """Refuse rules and books that name what is not there."""
+    pointer, gpu_keys = "/scenario/procurement", _gpu_keys(scenario, snapshot)
+    check_procurement_rules(
+        scenario.procurement, gpu_keys=gpu_keys, snapshot=snapshot, pointer=pointer
+    )
+    check_hosted_rules(scenario, pointer=pointer)
+    check_price_book(scenario.price_book, snapshot, pointer="/scenario/price_book")
 
 
 def _grows_at(scenario: Scenario, workload: str | None) -> str:
@@ -161,9 +174,10 @@ def _pool_of(scenario: Scenario, own: PoolKind) -> PoolKind:
 
 def _plan_workloads(
     scenario: Scenario, buying: Buying
-) -> tuple[list[RunNeed], list[ReplicaCapacity], tuple[Infeasibility, ...]]:
+) -> tuple[list[RunNeed], list[ReplicaCapacity], list[HostedService], tuple[Infeasibility, ...]]:
     runs: list[RunNeed] = []
     services: list[ReplicaCapacity] = []
+    hosted: list[HostedService] = []
     refused: list[Infeasibility] = []
     for index, run in enumerate(scenario.training_runs):
         need = _plan_run(run, f"/scenario/training_runs/{index}", scenario, buying)
@@ -172,12 +186,27 @@ def _plan_workloads(
         else:
             refused.extend(need)
     for index, service in enumerate(scenario.serving_services):
-        capacity = _plan_service(service, f"/scenario/serving_services/{index}", scenario, buying)
+        pointer = f"/scenario/serving_services/{index}"
+        found = plan_hosted(service, scenario=scenario, recorder=buying.recorder, pointer=pointer)
+        if isinstance(found, HostedService):
+            hosted.append(found)
+            continue
+        capacity = found or _plan_service(service, pointer, scenario, buying)
         if isinstance(capacity, ReplicaCapacity):
             services.append(capacity)
         else:
             refused.extend(capacity)
-    return runs, services, tuple(refused)
+    return runs, services, hosted, tuple(refused)
+
+
+def _alone(
+    hosted: HostedService, scenario: Scenario, snapshot: CatalogSnapshot
+) -> FleetEstimate | None:
+    """The same service on GPUs of its own, to compare with; None where it cannot be priced."""
+    try:
+        return estimate_fleet(on_own_gpus(hosted.service, scenario), snapshot=snapshot)[0]
+    except CoreError:
+        return None
 
 
 def _plan_run(
@@ -225,6 +254,10 @@ def _plan_service(
 
 
 def _price(answer: Answer, outcome: PoolsOutcome, buying: Buying) -> Answer:
+    snapshot = answer.recorder.snapshot
+    hosted = [
+        replace(each, alone=_alone(each, answer.scenario, snapshot)) for each in answer.hosted
+    ]
     lines = price_fleet(
         outcome.hour_uses,
         procurement=buying.resolved,
@@ -232,8 +265,14 @@ def _price(answer: Answer, outcome: PoolsOutcome, buying: Buying) -> Answer:
         scenario=answer.scenario,
         recorder=answer.recorder,
         loads=outcome.loads,
+        hosted=answer.hosted,
     )
-    return replace(answer, lines=lines, charges=charges(lines, _held_for(answer.scenario, outcome)))
+    return replace(
+        answer,
+        lines=lines,
+        hosted=tuple(hosted),
+        charges=charges(lines, _held_for(answer.scenario, outcome)),
+    )
 
 
 def _held_for(scenario: Scenario, outcome: PoolsOutcome) -> HeldFor:
@@ -247,7 +286,7 @@ def _held_for(scenario: Scenario, outcome: PoolsOutcome) -> HeldFor:
             owners = ever.setdefault((use.pool, use.gpu.key), {})
             owner = (use.workload_kind, use.workload)
             owners[owner] = owners.get(owner, 0.0) + use.gpu_hours
-    held: dict[tuple[str, PoolKind, str], Mapping[tuple[WorkloadKind, str], float]] = {
+    held: dict[tuple[str, PoolKind, str | None], Mapping[tuple[WorkloadKind, str], float]] = {
         (month, *pool): owners for month in scenario.horizon.months for pool, owners in ever.items()
     }
     return held | {

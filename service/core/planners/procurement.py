@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from service.core.costs.negotiated import NegotiatedOffer
+from service.core.costs.offers import cheapest_offer, explain_missing_offer, rented_at_once
 from service.core.costs.owning import LONGEST_TEXT, assume_within, owned_at_once, source_of
 from service.core.costs.terms import CommitmentMix, Ownership, Rental
+from service.core.errors import InvalidScenario
 from service.core.estimates import Infeasibility
 from service.core.hardware import Gpu
-from service.core.planners.offers import cheapest_offer, explain_missing_offer, rented_at_once
 from service.core.prices import RentalPrice
 from service.core.pricing import UnitPrice
 from service.core.recorder import GIVEN, Recorder
@@ -90,7 +91,7 @@ def resolve_procurement(
         CoreError: If the rule names an unknown site or an override is out of its bounds.
     """
     for index, rule in enumerate(rules):
-        if rule.pool in {"any", pool} and rule.gpu in {"any", gpu.key}:
+        if rule.method.kind != "hosted" and rule.matches(pool, gpu.key):
             return _resolve(
                 rule,
                 pool=pool,
@@ -125,8 +126,10 @@ def _resolve(
         )
     elif rule.method.kind == "mix":
         terms, multiple = _mix(rule.method, gpu, currency, recorder)
-    else:
+    elif rule.method.kind == "rent":
         terms, multiple = _rent(rule.method, gpu, currency, recorder)
+    else:
+        raise InvalidScenario("hosted tokens pay for no GPUs", pointer=f"{pointer}/method")
     if isinstance(terms, str):
         return no_price(f"price of {gpu.key} in the {pool} pool", f"{pointer}: {terms}")
     owned_at = rule.site if isinstance(terms, Ownership) else None

@@ -1,8 +1,8 @@
 """How GPUs are paid for: rules that match a pool and a GPU to a method."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from typing_extensions import TypeAliasType
 
 from service.core.prices import Commitment
@@ -96,8 +96,31 @@ class OwnMethod(Value):
     """Bought before the plan begins: its depreciation is sunk and no cash of the plan."""
 
 
+class HostedMethod(Value):
+    """Buy tokens from a provider that runs the model; no GPUs are held."""
+
+    kind: Literal["hosted"]
+    """Kind of method."""
+    provider: Key | None = None
+    """Who sells the tokens; null takes the cheapest listed price of the service's architecture."""
+    listed_as: Text | None = None
+    """Name under which the provider lists what it sells; null takes the service's architecture."""
+    input_price_per_million_tokens: Price | None = None
+    """Price of tokens that are read, in the scenario's currency; from the catalog when null."""
+    output_price_per_million_tokens: Price | None = None
+    """Price of tokens that are written; given together with that of input."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        given = self.input_price_per_million_tokens, self.output_price_per_million_tokens
+        if given.count(None) == 1:
+            raise ValueError("give the prices of input and of output, or neither")
+        return self
+
+
 ProcurementMethod = TypeAliasType(
-    "ProcurementMethod", Annotated[RentMethod | MixMethod | OwnMethod, Field(discriminator="kind")]
+    "ProcurementMethod",
+    Annotated[RentMethod | MixMethod | OwnMethod | HostedMethod, Field(discriminator="kind")],
 )
 """How GPUs are paid for."""
 
@@ -111,5 +134,19 @@ class ProcurementRule(Value):
     """Key of the GPU that it applies to, or "any"; an inline GPU is matched by its own key."""
     site: Key | None = None
     """Site whose tariff, PUE and carbon apply to owned nodes; null takes the assumptions."""
+    service: Text | None = None
+    """Name of the only service that a hosted method applies to; null applies it to all."""
     method: ProcurementMethod
-    """How the GPUs are paid for."""
+    """How the GPUs are paid for, or the tokens in their place."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.method.kind == "hosted" and self.pool != "serving":
+            raise ValueError('a hosted method is for serving alone: give pool "serving"')
+        if self.method.kind != "hosted" and self.service is not None:
+            raise ValueError("service is for hosted methods: services share the GPUs of a pool")
+        return self
+
+    def matches(self, pool: PoolKind, gpu_key: str) -> bool:
+        """True when the rule is for a pool and a GPU."""
+        return self.pool in {"any", pool} and self.gpu in {"any", gpu_key}

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from service.core.costs.offers import explain_missing_offer, offers_by_size
 from service.core.estimates import Infeasibility
 from service.core.hardware import Gpu
 from service.core.hours.service_demand import held_replicas_at_peak
-from service.core.planners.offers import explain_missing_offer, offers_by_size
 from service.core.planners.serving_question import (
     compute_factor_of,
     extra_bytes_of,

@@ -6,12 +6,12 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from service.core.answers import EstimateAnswer, recorder_for, shared_fields
+from service.core.costs.offers import cheapest_offer
 from service.core.errors import CoreError
 from service.core.estimates import Infeasibility, Quantity, Range, SpeedBasis, TrainingMemory
 from service.core.formulas import training_time
 from service.core.hardware import Gpu
 from service.core.parallelism import ParallelLayout
-from service.core.planners.offers import cheapest_offer
 from service.core.planners.training import plan_training_run
 from service.core.planners.workloads import RunNeed
 from service.core.recorder import Recorder

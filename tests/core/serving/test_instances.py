@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from service.core.planners.offers import offers_by_size
+from service.core.costs.offers import offers_by_size
 from service.core.planners.plan import estimate_fleet
 from service.core.planners.serving import plan_replica
 from service.core.planners.workloads import ReplicaCapacity

@@ -1,15 +1,20 @@
 """Pure answers of the planners: numbers with ranges, or the stated reason why there are none."""
 
-from datetime import date, datetime
+from datetime import date
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
+from service.core.estimates.lines import CostCategory as CostCategory
+from service.core.estimates.lines import CostLine as CostLine
+from service.core.estimates.lines import PurchaseKind as PurchaseKind
+from service.core.estimates.lines import Use as Use
+from service.core.estimates.lines import WorkloadKind as WorkloadKind
 from service.core.parallelism import ParallelLayout
 from service.core.prices import PriceBookUsed
 from service.core.scenarios.procurement import PoolKind
 from service.core.units import Per, Unit
-from service.core.value import NO_NUL, Amount, Currency, IsoDate, LongText, Month, Text, Value
+from service.core.value import NO_NUL, Amount, Currency, LongText, Month, Text, Value
 
 Verdict = Literal["green", "amber", "red"]
 """Memory use against what programs can address: below 80 %, below 95 %, above."""
@@ -27,31 +32,9 @@ AdvisoryCode = Literal[
     "wide_band",
     "stale_price",
     "no_objectives",
+    "hosted_break_even",
 ]
 """Closed list of what a reader should know beside the numbers."""
-WorkloadKind = Literal["training", "serving", "shared"]
-"""Whose cost a line is."""
-Use = Literal["used", "idle", "redo", "unused_commitment"]
-"""What the priced hours did."""
-CostCategory = Literal[
-    "gpu_rental",
-    "host_rental",
-    "commitment",
-    "hardware",
-    "network",
-    "storage",
-    "facility",
-    "power",
-    "staff",
-    "support",
-    "financing",
-    "credit",
-]
-"""What was paid for."""
-PurchaseKind = Literal[
-    "on_demand", "committed_1yr", "committed_3yr", "spot", "capacity_block", "negotiated", "owned"
-]
-"""On what terms."""
 
 
 Scope = Annotated[str, Field(min_length=1, max_length=300, pattern=NO_NUL)]
@@ -250,6 +233,10 @@ class ServingServiceEstimate(Value):
     """Cost over all tokens, prompt and answer together."""
     cost_per_million_output_tokens: Amount | None
     """The same cost over the answer's tokens only."""
+    cost_per_million_input_tokens: Amount | None = None
+    """The same cost over the prompt's tokens only."""
+    hosted_by: Text | None = None
+    """Provider whose tokens are bought in place of GPUs; then every count of GPUs is 0."""
 
 
 class PoolSize(Value):
@@ -277,61 +264,6 @@ class PoolSize(Value):
     """Mean need over peak need."""
     preempted_gpu_count_per_day: float
     """GPUs that serving takes back from training on a mean day."""
-
-
-class CostLine(Value):
-    """One priced line: month, pool, workload, category and use."""
-
-    line_number: int
-    """Position, from 1."""
-    month: Month
-    """Month in which the charge falls."""
-    charge_period_start: datetime
-    """Start of the charge, UTC."""
-    charge_period_end: datetime
-    """End of the charge, UTC, not included."""
-    pool: PoolKind
-    """Pool that is charged."""
-    workload_kind: WorkloadKind
-    """Whose cost it is."""
-    workload: Text | None
-    """Name of the run or service; null for what all share."""
-    use: Use
-    """What the priced hours did."""
-    category: CostCategory
-    """What was paid for."""
-    gpu: Text
-    """Key of the GPU."""
-    provider: Text | None
-    """Who is paid, where rented."""
-    region: Text | None
-    """Region, where rented."""
-    site: Text | None
-    """Site, where owned."""
-    purchase_kind: PurchaseKind
-    """On what terms."""
-    quantity: Amount
-    """Quantity as printed, six decimals."""
-    unit: Text
-    """Unit of the quantity."""
-    unit_price: Amount
-    """Price of one unit as printed."""
-    amount: Amount
-    """Accrual view: quantity times unit price, half-even to cents."""
-    cash_amount: Amount
-    """Cash view of the same line."""
-    currency: Currency
-    """Currency of price and amounts."""
-    gpu_count: int | None
-    """GPUs that the line covers at its peak."""
-    formula: Text
-    """How the quantity was made."""
-    price_source: LongText
-    """Where the unit price comes from."""
-    price_as_of_date: IsoDate | None
-    """Day from which that price holds."""
-    price_verified: bool
-    """False when the price rests on memory or on one weak source."""
 
 
 class PlanMonth(Value):

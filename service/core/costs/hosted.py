@@ -1,0 +1,119 @@
+"""Which price of hosted tokens a service takes, and why others may not be used."""
+
+from collections.abc import Iterable
+from decimal import Decimal
+
+from service.core.architecture.model import ModelArchitecture
+from service.core.costs.terms import HostedTokens
+from service.core.prices import TokenPrice
+from service.core.pricing import UnitPrice
+from service.core.recorder import GIVEN
+from service.core.scenarios.procurement import HostedMethod
+from service.core.scenarios.serving_service import ServingService
+from service.core.snapshot import CatalogSnapshot
+from service.core.value import decimal_text
+
+NAMED_PRICE_COUNT = 8
+"""Prices named in a refusal; the rest are counted."""
+GIVEN_PROVIDER = "as given"
+
+
+def hosted_terms(
+    method: HostedMethod, *, service: ServingService, currency: str, snapshot: CatalogSnapshot
+) -> HostedTokens | str:
+    """What a service's tokens cost, or which price to ask for instead.
+
+    Where several prices match, the cheapest for the service's mix of input and output is taken; one
+    that is suspect, or the least of a marketplace, never.
+    """
+    if service.input_tokens_mean is None or service.output_tokens_mean is None:
+        return "hosted tokens are paid by input_tokens_mean and output_tokens_mean: give both."
+    if method.input_price_per_million_tokens and method.output_price_per_million_tokens:
+        return HostedTokens(
+            method.provider or GIVEN_PROVIDER,
+            UnitPrice(method.input_price_per_million_tokens, GIVEN),
+            UnitPrice(method.output_price_per_million_tokens, GIVEN),
+        )
+    wanted = service.architecture
+    key = wanted.key if isinstance(wanted, ModelArchitecture) else wanted
+    asked_for = [row for row in snapshot.token_prices if _is_asked_for(row, method, key)]
+    usable = [row for row in asked_for if _objection(row, method, currency) is None]
+    if not usable:
+        return _missing(method, key, asked_for, currency, snapshot)
+    mix = Decimal(repr(service.input_tokens_mean)), Decimal(repr(service.output_tokens_mean))
+    row = min(usable, key=lambda row: (row.quality == "memory", _cost(row, *mix), row.key))
+
+    def unit_price(value: Decimal) -> UnitPrice:
+        source = f"{row.key}: {row.listed_as}; {'; '.join(row.provenance.sources)}"[:2000]
+        verified = row.quality != "memory" and row.provenance.verified
+        return UnitPrice(value, source, row.valid_from, verified)
+
+    return HostedTokens(
+        row.provider,
+        unit_price(row.input_price_per_million_tokens),
+        unit_price(row.output_price_per_million_tokens),
+    )
+
+
+def _cost(row: TokenPrice, input_tokens: Decimal, output_tokens: Decimal) -> Decimal:
+    return (
+        row.input_price_per_million_tokens * input_tokens
+        + row.output_price_per_million_tokens * output_tokens
+    )
+
+
+def _is_asked_for(row: TokenPrice, method: HostedMethod, architecture: str | None) -> bool:
+    if method.provider not in {None, row.provider}:
+        return False
+    if method.listed_as is not None:
+        return method.listed_as == row.listed_as
+    return architecture is not None and row.architecture == architecture
+
+
+def _objection(row: TokenPrice, method: HostedMethod, currency: str) -> str | None:
+    """Why a price may not be used, None when it may."""
+    if row.currency != currency:
+        return f"priced in {row.currency}, the plan in {currency}"
+    if row.quality == "suspect":
+        return "a suspect price"
+    if row.quality == "marketplace_minimum":
+        return "the least price of a marketplace, not one that can be counted on"
+    if row.quality == "memory" and method.provider is None:
+        return "from memory, used only when its provider is named"
+    return None
+
+
+def _missing(
+    method: HostedMethod,
+    architecture: str | None,
+    asked_for: Iterable[TokenPrice],
+    currency: str,
+    snapshot: CatalogSnapshot,
+) -> str:
+    """Say which prices there are, and which were left out why."""
+    left_out = [f"{row.key} ({_objection(row, method, currency)})" for row in asked_for]
+    others = [
+        row
+        for row in snapshot.token_prices
+        if _objection(row, method, currency) is None
+        and architecture in {None, row.architecture}
+        and (architecture is not None or method.provider in {None, row.provider})
+    ]
+    priced = [
+        f"provider {row.provider}, listed_as {row.listed_as!r}: "
+        f"{decimal_text(row.input_price_per_million_tokens)} in, "
+        f"{decimal_text(row.output_price_per_million_tokens)} out"
+        for row in sorted(others, key=lambda row: (row.provider, row.listed_as))
+    ]
+    said = ["Give input_price_per_million_tokens and output_price_per_million_tokens"]
+    if priced:
+        said.append(f", or ask for one of: {_named(priced)}")
+    said.append(".")
+    if left_out:
+        said.append(f" Left out: {_named(left_out)}.")
+    return "".join(said)
+
+
+def _named(items: list[str]) -> str:
+    more = len(items) - NAMED_PRICE_COUNT
+    return "; ".join(items[:NAMED_PRICE_COUNT]) + (f"; and {more} more" if more > 0 else "")

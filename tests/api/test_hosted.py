@@ -1,0 +1,50 @@
+"""A plan of hosted tokens through every file that a plan has."""
+
+import csv
+import io
+from decimal import Decimal
+
+import pytest
+
+from tests.core.planners.test_hosted import CHAT, PRICED
+
+
+@pytest.fixture(scope="module")
+def plan(server_url):
+    import httpx
+
+    body = {
+        "name": "tokens",
+        "scenario": {
+            "horizon": {"start_month": "2027-01", "month_count": 2},
+            "serving_services": [CHAT],
+            "pooling": {"kind": "separate"},
+            "procurement": [{"pool": "serving", "method": PRICED}],
+        },
+    }
+    response = httpx.post(f"{server_url}/v1/plans", json=body, timeout=30)
+    assert response.status_code == 201, response.text
+    return response.json()
+
+
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [
+        ("lines", "amount"),
+        ("summary", "hosted_tokens_amount"),
+        ("months", "amount"),
+        ("focus", "EffectiveCost"),
+    ],
+)
+def test_its_files_sum_to_its_total(client, plan, name, column):
+    response = client.get(f"/v1/plans/{plan['id']}/{name}.csv")
+    assert response.status_code == 200, response.text
+    rows = list(csv.DictReader(io.StringIO(response.text, newline="")))
+    assert sum(Decimal(row[column]) for row in rows) == Decimal(plan["totals"]["amount"])
+
+
+def test_it_has_a_workbook_and_no_gpus_to_run(client, plan):
+    assert client.get(f"/v1/plans/{plan['id']}/workbook.xlsx").status_code == 200
+    objects = client.get(f"/v1/plans/{plan['id']}/kubernetes.yaml")
+    assert objects.status_code in {200, 409}, objects.text
+    assert plan["pools"][0]["gpu_count"] == 0
