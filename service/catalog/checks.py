@@ -10,7 +10,7 @@ from service.catalog.findings import Finding
 from service.catalog.price_checks import PRICE_CHECKS
 from service.core.architecture.model import ModelArchitecture
 from service.core.hardware import Gpu, PeakRates
-from service.core.snapshot import plain_name
+from service.core.snapshot import engine_families, plain_name
 
 Check = Callable[[CatalogFolder], Iterator[Finding]]
 
@@ -221,11 +221,11 @@ def cost_facts_are_not_of_the_future(folder: CatalogFolder) -> Iterator[Finding]
 
 def aliases_are_clear(folder: CatalogFolder) -> Iterator[Finding]:
     """Every alias names an entry that exists, and no name stands for two."""
-    entries: dict[str, tuple[Located[Any], ...]] = {
-        "gpu": folder.gpus,
-        "architecture": folder.architectures,
+    keys: dict[str, set[str]] = {
+        "gpu": {located.entry.key for located in folder.gpus},
+        "architecture": {located.entry.key for located in folder.architectures},
+        "engine": engine_families(located.entry.name for located in folder.assumptions),
     }
-    keys = {kind: {each.entry.key for each in located} for kind, located in entries.items()}
     known = {(kind, plain_name(key)): key for kind in keys for key in keys[kind]}
     for located in folder.aliases:
         kind, target = cast("AliasFile", located.parents[0]).kind, located.entry.target

@@ -5,6 +5,8 @@ class, precision, engine or stack, qualifiers follow after points, most general 
 `gemm_bandwidth_fraction.hopper.bf16`. Lookups fall back from the longest name to the shortest.
 """
 
+import re
+from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -23,6 +25,27 @@ AssumptionTopic = Literal[
 ]
 AssumptionName = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,80}(\.[a-z0-9_-]{1,40}){0,4}$")]
 """Name with its unit as suffix, qualifiers after points."""
+
+
+ENGINE_OVERHEAD = "engine_overhead_gib"
+"""An engine is known when the catalog holds its overhead."""
+_ENGINE = re.compile(r"([a-z][a-z0-9-]*?)-([0-9]+(?:[._][0-9]+)*)")
+
+
+def engine_and_version(text: str) -> tuple[str, tuple[int, ...]] | None:
+    """Read an engine such as "vllm-0.18"; in a qualifier its points are underscores."""
+    found = _ENGINE.fullmatch(text)
+    return found and (found[1], tuple(int(part) for part in re.split("[._]", found[2])))
+
+
+def engines_named(names: Iterable[str]) -> list[str]:
+    """Engines for which there are constants, each with its first version, the oldest first."""
+    parts = (name.split(".") for name in names)
+    held = {part[1] for part in parts if part[0] == ENGINE_OVERHEAD and len(part) > 1}
+    return sorted(
+        (each.replace("_", ".") for each in held if engine_and_version(each)),
+        key=lambda each: engine_and_version(each) or ("", ()),
+    )
 
 
 class Assumption(Value):

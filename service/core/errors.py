@@ -13,8 +13,11 @@ class CoreError(Exception):
 class UnknownKey(CoreError):
     """A key that the catalog release does not hold."""
 
-    def __init__(self, kind: str, key: str, *, release: str, pointer: str = "") -> None:
-        super().__init__(f"catalog release {release} has no {kind} {key!r}", pointer=pointer)
+    def __init__(
+        self, kind: str, key: str, *, release: str, pointer: str = "", hint: str = ""
+    ) -> None:
+        message = f"catalog release {release} has no {kind} {key!r}"
+        super().__init__(f"{message}; {hint}" if hint else message, pointer=pointer)
         self.kind = kind
         self.key = key
 

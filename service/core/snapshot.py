@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
+from difflib import get_close_matches
 from types import MappingProxyType
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar, cast, get_args
 
 from service.core.architecture.model import ModelArchitecture
-from service.core.assumptions import Assumption
+from service.core.assumptions import Assumption, engine_and_version, engines_named
 from service.core.errors import UnknownKey
 from service.core.hardware import Gpu, Node, NumberFormat, Site
 from service.core.prices import CostFact, PriceBook, PurchasePrice, RentalPrice, TokenPrice
@@ -31,7 +32,7 @@ class ReleaseRef(Value):
     """SHA-256 over the release's content."""
 
 
-AliasKind = Literal["gpu", "architecture"]
+AliasKind = Literal["gpu", "architecture", "engine"]
 
 
 class Alias(Value):
@@ -71,6 +72,12 @@ def key_named(
 def by_spelling(aliases: Iterable[Alias]) -> Mapping[tuple[AliasKind, str], Alias]:
     """Aliases by kind and plain name."""
     return MappingProxyType({(alias.kind, plain_name(alias.name)): alias for alias in aliases})
+
+
+def engine_families(assumptions: Iterable[str]) -> set[str]:
+    """Engines without their versions, from the names of assumptions."""
+    found = (engine_and_version(each) for each in engines_named(assumptions))
+    return {pair[0] for pair in found if pair}
 
 
 def _by_key(entries: Iterable[Entry]) -> Mapping[str, Entry]:
@@ -141,7 +148,37 @@ class CatalogSnapshot:
         try:
             return entries[key]
         except KeyError:
-            raise UnknownKey(kind, key, release=self.release.version, pointer=pointer) from None
+            raise self.unknown(kind, key, entries, pointer=pointer) from None
+
+    def unknown(
+        self, kind: str, key: str, keys: Iterable[str], *, pointer: str, known: str = ""
+    ) -> UnknownKey:
+        """Make the refusal of a key that names the nearest one, by spelling or by likeness."""
+        nearest, alias = self._spelled(kind, key), None
+        if nearest is not None:
+            alias = self.aliases.get((cast("AliasKind", kind), plain_name(key)))
+        else:
+            nearest = next(iter(get_close_matches(key, list(keys), n=1)), None)
+        note = alias.note if alias is not None else None
+        hints = (f"the nearest is {nearest!r}" if nearest else None, note, known)
+        hint = "; ".join(filter(None, hints))
+        return UnknownKey(kind, key, release=self.release.version, pointer=pointer, hint=hint)
+
+    def _spelled(self, kind: str, key: str) -> str | None:
+        """The key that a spelling stands for; an engine in the version that is asked for."""
+        if kind not in get_args(AliasKind):
+            return None
+        if kind != "engine":
+            return self.key_of(cast("AliasKind", kind), key)
+        name, version = engine_and_version(key) or (key, ())
+        family = self.key_of("engine", name)
+        pairs = [(each, engine_and_version(each)) for each in engines_named(self.assumptions)]
+        held = [(each, pair[1]) for each, pair in pairs if pair and pair[0] == family]
+        if not held:
+            return None
+        if version and version >= held[0][1]:
+            return f"{family}-{'.'.join(map(str, version))}"
+        return held[0][0] if version else held[-1][0]
 
     def gpu(self, ref: str | Gpu, *, pointer: str = "") -> Gpu:
         """Return a GPU by key, or the one described in the request as it is. Raises UnknownKey."""
@@ -164,10 +201,15 @@ class CatalogSnapshot:
     def key_of(self, kind: AliasKind, name: str) -> str | None:
         """Return the key that a name stands for, in whatever spelling; None when it is unknown.
 
+        The key of an engine is its name without a version.
         A name that stands for no single entry on purpose ("24 GB card") is unknown, too.
         """
-        entries = self.gpus if kind == "gpu" else self.architectures
-        return key_named(kind, name, entries, self.aliases)
+        keys: dict[AliasKind, Iterable[str]] = {
+            "gpu": self.gpus,
+            "architecture": self.architectures,
+            "engine": engine_families(self.assumptions),
+        }
+        return key_named(kind, name, keys[kind], self.aliases)
 
     def token_price(self, key: str, *, pointer: str = "") -> TokenPrice:
         """Return the price of hosted tokens of a key that holds on the day. Raises UnknownKey."""

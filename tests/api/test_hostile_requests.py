@@ -228,6 +228,7 @@ def test_an_inline_architecture_that_is_no_object_is_422(refused):
         (f"{SERVICE}/gpu", "no-such-gpu"),
         (f"{SERVICE}/weight_format", "fp3"),
         (f"{SERVICE}/kv_cache_format", "fp3"),
+        (f"{SERVICE}/engine", "no-such-engine"),
         (f"{RULE}/gpu", "no-such-gpu"),
         (f"{RULE}/site", "no-such-site"),
     ],
@@ -236,11 +237,6 @@ def test_a_key_that_the_catalog_does_not_hold_is_422_with_its_place(refused, poi
     problem = refused(changed(pointer, value), 422)
     assert problem["type"] == "/problems/unknown-key"
     assert_error(problem, pointer, value)
-
-
-def test_an_engine_that_the_catalog_has_no_constants_of_is_422_with_its_place(refused):
-    problem = refused(changed(f"{SERVICE}/engine", "no-such-engine"), 422)
-    assert_error(problem, f"{SERVICE}/engine", "no-such-engine")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from datetime import date
 import pytest
 
 from service.catalog.resolve import snapshot_from_folder
+from service.core.assumptions import engines_named
 from service.settings import PROJECT_ROOT
 
 SNAPSHOT = snapshot_from_folder(PROJECT_ROOT / "catalog", date(2026, 11, 29))
@@ -58,3 +59,54 @@ def test_an_architecture_is_found_by_any_of_its_names(name, key):
 
 def test_an_ambiguous_name_says_what_is_assumed():
     assert "Ambiguous" in SNAPSHOT.aliases["gpu", "a100"].note
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("vLLM", "vllm"),
+        ("vllm-ascend", "vllm"),
+        ("TRT-LLM", "tensorrt-llm"),
+        ("TensorRT LLM", "tensorrt-llm"),
+        ("SGLang", "sglang"),
+        ("llama.cpp", "llama-cpp"),
+        ("TGI", "transformers"),
+        ("deepseek-internal", None),
+        ("no such engine", None),
+    ],
+)
+def test_an_engine_is_found_by_any_of_its_names(name, key):
+    assert SNAPSHOT.key_of("engine", name) == key
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "hint"),
+    [
+        ("gpu", "h100-sxm", "the nearest is 'h100-sxm5-80gb'"),
+        ("gpu", "h100-sxm5-80g", "the nearest is 'h100-sxm5-80gb'"),
+        ("gpu", "a100", "the nearest is 'a100-sxm4-40gb'; Ambiguous"),
+        ("architecture", "llama3.1-70b", "the nearest is 'llama-3.1-70b'"),
+        ("architecture", "mistral-7b", "the nearest is 'mistral-7b-v0.3'; Ambiguous"),
+        ("format", "nvfp-4", "the nearest is 'nvfp4'"),
+        # TensorRT-LLM has constants from 0.9 on, vLLM from 0.2 to 0.20 and later.
+        ("engine", "trtllm-1.0", "the nearest is 'tensorrt-llm-1.0'"),
+        ("engine", "trtllm-0.5", "the nearest is 'tensorrt-llm-0.9'"),
+        ("engine", "vllm", "the nearest is 'vllm-0.20'"),
+        ("engine", "vlm-0.18", "the nearest is 'vllm-0.18'"),
+    ],
+)
+def test_the_refusal_of_a_key_names_the_nearest_one(kind, key, hint):
+    keys = {
+        "gpu": SNAPSHOT.gpus,
+        "architecture": SNAPSHOT.architectures,
+        "format": SNAPSHOT.formats,
+        "engine": engines_named(SNAPSHOT.assumptions),
+    }[kind]
+    refusal = SNAPSHOT.unknown(kind, key, keys, pointer="/key")
+    assert hint in refusal.message
+    assert refusal.pointer == "/key"
+
+
+def test_what_is_like_nothing_has_no_nearest_key():
+    refusal = SNAPSHOT.unknown("gpu", "zzzzzzzz", SNAPSHOT.gpus, pointer="/gpu")
+    assert refusal.message.endswith("has no gpu 'zzzzzzzz'")

@@ -128,6 +128,7 @@ REASONS = {
     "cost_of_unknown_assumption": "unknown assumption 'disk_price_usd_per_tb'",
     "cost_after_its_check": "2027 is after the last check, 2026",
     "alias_of_unknown_gpu": "unknown gpu 'part-90gb'",
+    "alias_of_unknown_engine": "unknown engine 'triton'",
     "alias_of_two_gpus": "'PART 80GB' is 'part-80gb' already",
 }
 

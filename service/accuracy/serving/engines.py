@@ -2,29 +2,10 @@
 
 import re
 
+from service.core.snapshot import CatalogSnapshot, engine_families, plain_name
+
 CURRENT = {"vllm": "0.18", "sglang": "0.5", "tensorrt-llm": "1.0"}
 """Version that stands for "not stated"."""
-FAMILIES = (
-    ("mlperf", "mlperf-submission"),
-    ("trtllm", "tensorrt-llm"),
-    ("trt-llm", "tensorrt-llm"),
-    ("tensorrt-llm", "tensorrt-llm"),
-    ("sglang", "sglang"),
-    ("vllm", "vllm"),
-    ("pegainfer", "compiled"),
-    ("llama.cpp", "llama-cpp"),
-    ("ollama", "llama-cpp"),
-    ("gpt-fast", "compiled"),
-    ("mlc", "compiled"),
-    ("turbomind", "compiled"),
-    ("lmdeploy", "compiled"),
-    ("fastertransformer", "compiled"),
-    ("autoawq", "compiled"),
-    ("transformers", "transformers"),
-    ("tgi", "transformers"),
-    ("text-generation-inference", "transformers"),
-)
-"""Parts of names in records, most telling first, and the family they belong to."""
 FIXED = {"mlperf-submission": "1", "llama-cpp": "1", "compiled": "1", "transformers": "4"}
 OLD = re.compile(r"\b(2023|2024)\b")
 ANY_DIGIT = re.compile(r"(\.\d)x")
@@ -32,16 +13,31 @@ ANY_DIGIT = re.compile(r"(\.\d)x")
 VERSION = re.compile(r"(?<![\d.])v?(\d+(?:\.\d+)+)")
 
 
-def engine_of(engine: str, version: str) -> str | None:
+def family_of(engine: str, version: str, snapshot: CatalogSnapshot) -> str | None:
+    """The engine that a record names, without its version, by the catalog's table of spellings.
+
+    Where the table has no such name, the longest of its names that is part of it counts. A record
+    of MLPerf is one of a tuned submission, whatever runs it.
+    """
+    name = "MLPerf" if "mlperf" in version.lower() else engine
+    exact = snapshot.key_of("engine", name)
+    if exact is not None or ("engine", plain_name(name)) in snapshot.aliases:
+        return exact
+    spellings = {
+        plain: alias.target for (kind, plain), alias in snapshot.aliases.items() if kind == "engine"
+    }
+    spellings |= {plain_name(key): key for key in engine_families(snapshot.assumptions)}
+    parts = [plain for plain, key in spellings.items() if key and plain in plain_name(name)]
+    return spellings[max(parts, key=len)] if parts else None
+
+
+def engine_of(engine: str, version: str, snapshot: CatalogSnapshot) -> str | None:
     """The engine with its version as the catalog names them; None when it is none of them.
 
     A year before 2025 stands for the generation before 0.8 of vLLM; an unnamed version for the
     current one.
     """
-    named = f"{engine} {version}".lower()
-    if not engine.strip():
-        return None
-    family = next((family for part, family in FAMILIES if part in named), None)
+    family = family_of(engine, version, snapshot) if engine.strip() else None
     if family is None:
         return None
     if family in FIXED:

@@ -117,7 +117,7 @@ def resolved(row: Row, snapshot: CatalogSnapshot, recorder: Recorder) -> Serving
     gpu, architecture = _gpu(row, snapshot), architecture_of(row["model"], row["arch"], snapshot)
     if architecture is None:
         raise Unpredictable("architecture not known")
-    engine = engine_of(row["engine"], row["engine_version"])
+    engine = engine_of(row["engine"], row["engine_version"], snapshot)
     if engine is None:
         raise Unpredictable("engine not known")
     assumed: list[str] = []

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from service.core.assumptions import engine_and_version
 from service.core.launch.line import NotLaunchable, Started, Variable, Word, options
 from service.core.parallelism import ParallelLayout
-from service.core.replica.lookup import engine_and_version
 from service.core.scenarios.serving_service import ServingService
 
 MODEL: Final = Variable("MODEL_PATH", "checkpoint of the architecture, by name on a hub or by path")

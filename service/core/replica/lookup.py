@@ -4,25 +4,26 @@ The same lookups serve twice: once for typical values, once with every constant 
 its high end in turn, so that one pass over arrays shows what each contributes to a range.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from service.core.assumptions import AssumptionUsed
-from service.core.errors import CoreError, InvalidScenario
+from service.core.assumptions import (
+    ENGINE_OVERHEAD,
+    AssumptionUsed,
+    engine_and_version,
+    engines_named,
+)
+from service.core.errors import InvalidScenario
 from service.core.estimates import Range
 from service.core.recorder import GIVEN, Recorder
 from service.core.snapshot import CatalogSnapshot
 from service.core.units import BYTES_PER_GIB, BYTES_PER_MIB
 
-ENGINE_BASE = "engine_overhead_gib"
-"""An engine is known when the catalog holds its overhead."""
 OVERRIDE_FACTOR = 1000
 """An override further than this from the catalog's value is taken for a mistaken unit."""
-_ENGINE = re.compile(r"([a-z][a-z0-9-]*?)-([0-9]+(?:_[0-9]+)*)")
 _SCALE = {
     "_us": 1e-6,
     "_ms": 1e-3,
@@ -31,38 +32,25 @@ _SCALE = {
 }
 
 
-def engine_and_version(text: str) -> tuple[str, tuple[int, ...]] | None:
-    """Name and version of an engine such as "vllm-0.18"; None where there is no version."""
-    found = _ENGINE.fullmatch(text.replace(".", "_"))
-    if found is None:
-        return None
-    return found[1], tuple(int(part) for part in found[2].split("_"))
-
-
 def engine_qualifiers(snapshot: CatalogSnapshot, engine: str, *, pointer: str) -> dict[str, str]:
     """Qualifier of an engine for each assumption that knows it: the newest not above its version.
 
     Raises:
-        CoreError: If the catalog holds no overhead of this engine or of an older version.
+        UnknownKey: If the catalog holds no overhead of this engine or of an older version.
     """
     wanted = engine_and_version(engine)
     newest: dict[str, tuple[tuple[int, ...], str]] = {}
-    known: set[str] = set()
     for name in snapshot.assumptions:
         base, *qualifiers = name.split(".")
         held = engine_and_version(qualifiers[0]) if qualifiers else None
         if held is None:
             continue
-        if base == ENGINE_BASE:
-            known.add(qualifiers[0].replace("_", "."))
         if wanted and held[0] == wanted[0] and held[1] <= wanted[1]:
             newest[base] = max(newest.get(base, ((), "")), (held[1], qualifiers[0]))
-    if ENGINE_BASE not in newest:
-        raise CoreError(
-            f"no engine {engine!r} in catalog release {snapshot.release.version}; known, each with "
-            f"later versions: {', '.join(sorted(known))}",
-            pointer=pointer,
-        )
+    if ENGINE_OVERHEAD not in newest:
+        held_engines = engines_named(snapshot.assumptions)
+        known = f"known, each with later versions: {', '.join(held_engines)}"
+        raise snapshot.unknown("engine", engine, held_engines, pointer=pointer, known=known)
     return {base: qualifier for base, (_, qualifier) in newest.items()}
 
 

@@ -248,7 +248,7 @@ def _booked(need: RunNeed, gpu: Gpu, recorder: Recorder) -> Range | None:
 
 
 def _ranking(question: TrainingRunQuestion, snapshot: CatalogSnapshot) -> tuple[RankedGpu, ...]:
-    ranked = [_ranked(key, question, snapshot) for key in question.ranked_gpus]
+    ranked = [_ranked(place, question, snapshot) for place in range(len(question.ranked_gpus))]
     last = float("inf")
     return tuple(
         sorted(
@@ -262,9 +262,10 @@ def _ranking(question: TrainingRunQuestion, snapshot: CatalogSnapshot) -> tuple[
     )
 
 
-def _ranked(key: str, question: TrainingRunQuestion, snapshot: CatalogSnapshot) -> RankedGpu:
+def _ranked(place: int, question: TrainingRunQuestion, snapshot: CatalogSnapshot) -> RankedGpu:
     """The same run on one other GPU, its layout chosen anew."""
-    gpu = snapshot.gpu(key, pointer="/ranked_gpus")
+    key = question.ranked_gpus[place]
+    gpu = snapshot.gpu(key, pointer=f"/ranked_gpus/{place}")
     quiet = recorder_for(question, snapshot).off()
     moved = question.run.model_copy(update={"gpu": key})
     failing: str | None

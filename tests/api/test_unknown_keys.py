@@ -1,0 +1,64 @@
+"""A key that the catalog does not hold is refused alike everywhere, with the nearest one named."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "openapi" / "examples"
+QUESTIONS = {
+    "estimate_serving_memory": ("/architecture", "/gpu", "/engine", "/weight_format"),
+    "estimate_serving_performance": ("/architecture", "/gpu", "/engine", "/kv_cache_format"),
+    "estimate_roofline": ("/architecture", "/gpus/1", "/engine", "/weight_format"),
+    "estimate_serving_size": ("/architecture", "/engine"),
+    "estimate_training_memory": ("/run/architecture", "/run/gpu"),
+    "estimate_training_run": ("/run/architecture", "/run/gpu", "/ranked_gpus/2"),
+    "estimate_communication": ("/run/architecture", "/run/gpu"),
+    "estimate_goodput": ("/architecture", "/gpu"),
+    "estimate_ownership": ("/gpu",),
+    "estimate_crossover": ("/architecture", "/gpu"),
+    "create_plan": (
+        "/scenario/training_runs/0/architecture",
+        "/scenario/training_runs/0/gpu",
+        "/scenario/serving_services/0/engine",
+        "/scenario/serving_services/0/weight_format",
+    ),
+}
+NEAREST = {
+    "architecture": ("llama3.1-70b", "llama-3.1-70b"),
+    "gpu": ("h100-sxm", "h100-sxm5-80gb"),
+    "engine": ("trtllm-1.0", "tensorrt-llm-1.0"),
+    "weight_format": ("nvfp-4", "nvfp4"),
+    "kv_cache_format": ("fp-8", "fp8"),
+}
+KINDS = {"gpus": "gpu", "ranked_gpus": "gpu"}
+CASES = [(operation, pointer) for operation, pointers in QUESTIONS.items() for pointer in pointers]
+
+
+def body_with(operation, pointer, value):
+    body = json.loads((EXAMPLES / f"{operation}.request.json").read_text(encoding="utf-8"))
+    *steps, last = [int(step) if step.isdigit() else step for step in pointer[1:].split("/")]
+    place = body
+    for step in steps:
+        place = place[step]
+    place[last] = value
+    return body
+
+
+def path_of(operation):
+    if operation == "create_plan":
+        return "/v1/plans"
+    return f"/v1/estimates/{operation.removeprefix('estimate_').replace('_', '-')}"
+
+
+@pytest.mark.parametrize(("operation", "pointer"), CASES)
+def test_an_unknown_key_is_refused_and_the_nearest_named(client, operation, pointer):
+    field = next(step for step in reversed(pointer.split("/")) if not step.isdigit())
+    sent, nearest = NEAREST[KINDS.get(field, field)]
+    response = client.post(path_of(operation), json=body_with(operation, pointer, sent))
+    problem = response.json()
+    assert (response.status_code, problem["type"]) == (422, "/problems/unknown-key")
+    [error] = problem["errors"]
+    assert error["pointer"] == pointer
+    assert repr(sent) in error["detail"]
+    assert f"nearest is {nearest!r}" in error["detail"]
