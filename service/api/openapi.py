@@ -71,9 +71,15 @@ class _ComponentSchema(GenerateJsonSchema):
         return nullable
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        """Leave out `default: null`: some generators make such a field required."""
+        """Leave out defaults that some generators cannot read.
+
+        `default: null` makes such a field required, and an object where null is taken as well
+        makes them drop the schema; the field's description tells it then.
+        """
         described = super().default_schema(schema)
-        if "default" in described and described["default"] is None:
+        is_nullable = {"type": "null"} in described.get("anyOf", ())
+        default = described.get("default", ...)
+        if default is None or (is_nullable and isinstance(default, dict)):
             del described["default"]
         return described
 

@@ -26,6 +26,7 @@ MEGATRON = {
     "--num-virtual-stages-per-pipeline-rank": NUMBER,
     "--context-parallel-size": NUMBER,
     "--expert-model-parallel-size": NUMBER,
+    "--expert-tensor-parallel-size": NUMBER,
     "--sequence-parallel": SWITCH,
     "--use-distributed-optimizer": SWITCH,
     "--use-megatron-fsdp": SWITCH,
@@ -53,6 +54,7 @@ TORCHTITAN = {
     "--parallelism.pipeline_parallel_microbatch_size": NUMBER,
     "--parallelism.context_parallel_degree": NUMBER,
     "--parallelism.expert_parallel_degree": NUMBER,
+    "--parallelism.expert_tensor_parallel_degree": NUMBER,
     "--parallelism.data_parallel_replicate_degree": NUMBER,
     "--parallelism.data_parallel_shard_degree": NUMBER,
     "--parallelism.fsdp_reshard_after_forward": {"default", "always", "never"},
@@ -60,6 +62,7 @@ TORCHTITAN = {
     "--training.global_batch_size": NUMBER,
     "--training.seq_len": NUMBER,
     "--training.steps": NUMBER,
+    "--training.enable_cpu_offload": SWITCH,
     "--activation_checkpoint.mode": {"selective", "full", "memory_budget", "none"},
     "--activation_checkpoint.selective_ac_option": NUMBER,
 }

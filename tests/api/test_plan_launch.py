@@ -181,6 +181,7 @@ def test_sharded_copies_start_torchtitan(client, sharding, replicas, shards, res
         ({"speed": {"kind": "estimated", "software_stack": "huggingface"}}, "huggingface"),
         ({"adapter": {"kind": "lora", "rank": 16}}, "adapters"),
         ({"compute_precision": "tf32"}, "tf32"),
+        ({"offload": "optimizer"}, "on the host"),
         (
             {"architecture": None, "speed": {"kind": "measured", "tokens_per_s_per_gpu": 900}},
             "no layout",
@@ -201,6 +202,26 @@ def test_what_no_line_is_written_for_says_why(client, changed, because):
     assert entry["tool"] is None
     assert because in entry["not_written_because"]
     assert entry["variables"] == []
+
+
+def test_weights_on_the_host_are_asked_for_where_an_option_is(client):
+    layout = {"kind": "given", "sharding": "zero_3", "recompute": "full"}
+    run = {**RUN, "architecture": "llama-3.1-8b", "layout": layout}
+    _, entry = launched(client, run={**run, "offload": "optimizer_and_parameters"})
+    _, titan = torchtitan_options(entry)
+    assert titan["--training.enable_cpu_offload"]
+
+
+def test_experts_are_spread_and_split_as_planned(client):
+    """Mixtral on 64 GPUs: TP 2, experts over 8 and each whole."""
+    layout = {"kind": "given", "tensor_parallel": 2, "expert_parallel": 8}
+    layout |= {"expert_tensor_parallel": 1, "recompute": "full", "sharding": "zero_3"}
+    run = {**RUN, "architecture": "mixtral-8x7b", "layout": layout}
+    sizing = {"kind": "gpu_count", "gpu_count": 64}
+    _, entry = launched(client, run={**run, "sizing": sizing, "training_tokens": 10**11})
+    _, megatron = megatron_options(entry)
+    names = ("--expert-model-parallel-size", "--expert-tensor-parallel-size")
+    assert numbers(megatron, *names) == (8, 1)
 
 
 def test_a_run_on_part_of_a_node_needs_no_rendezvous(client):

@@ -30,6 +30,8 @@ DEFAULT_GRADIENTS: Final = "mixed_bf16_adam_fp32_gradients"
 def megatron(run: RunToStart) -> Started:
     """The line of a run. Raises NotLaunchable."""
     layout = run.layout
+    if run.asked.offload != "none":
+        raise NotLaunchable(f"no line is written for {TOOL} with state on the host")
     words = (
         *run.torchrun(),
         SCRIPT,
@@ -39,6 +41,7 @@ def megatron(run: RunToStart) -> Started:
             ("--num-virtual-stages-per-pipeline-rank", _above_one(layout.virtual_pipeline_stages)),
             ("--context-parallel-size", layout.context_parallel),
             ("--expert-model-parallel-size", _above_one(layout.expert_parallel)),
+            ("--expert-tensor-parallel-size", layout.expert_tensor_parallel),
         ),
         *(("--sequence-parallel",) if _splits_sequence(layout) else ()),
         *_sharding(layout),

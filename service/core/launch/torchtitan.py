@@ -4,6 +4,7 @@ from typing import Final
 
 from service.core.launch.line import NotLaunchable, Started, Variable, options
 from service.core.launch.torchrun import RunToStart
+from service.core.parallelism import ParallelLayout
 
 TOOL: Final = "torchtitan 0.2.2"
 SOURCE: Final = "torchtitan 0.2.2, torchtitan/config/job_config.py; PyTorch documentation, torchrun"
@@ -44,6 +45,7 @@ def torchtitan(run: RunToStart) -> Started:
             ),
             ("--parallelism.context_parallel_degree", layout.context_parallel),
             ("--parallelism.expert_parallel_degree", layout.expert_parallel),
+            ("--parallelism.expert_tensor_parallel_degree", _experts_split(layout)),
             ("--parallelism.data_parallel_replicate_degree", layout.data_parallel // shards),
             ("--parallelism.data_parallel_shard_degree", shards),
             ("--parallelism.fsdp_reshard_after_forward", reshard),
@@ -54,8 +56,28 @@ def torchtitan(run: RunToStart) -> Started:
             ("--activation_checkpoint.mode", mode),
             ("--activation_checkpoint.selective_ac_option", which),
         ),
+        *_offload(run),
     )
     return Started(TOOL, SOURCE, words)
+
+
+def _experts_split(layout: ParallelLayout) -> int | None:
+    """GPUs over which each expert is split, as the program takes it: one, or as the layers."""
+    if layout.expert_parallel == 1:
+        return None
+    split = layout.expert_tensor_parallel or layout.tensor_parallel
+    if split not in {1, layout.tensor_parallel}:
+        raise NotLaunchable(f"{TOOL} splits experts as the layers or not at all")
+    return split
+
+
+def _offload(run: RunToStart) -> tuple[str, ...]:
+    """Its option moves weights, gradients and the optimizer's state together."""
+    if run.asked.offload == "none":
+        return ()
+    if run.asked.offload == "optimizer":
+        raise NotLaunchable(f"no option of {TOOL} keeps the optimizer's state alone on the host")
+    return ("--training.enable_cpu_offload",)
 
 
 def _sharding(run: RunToStart) -> tuple[int, str | None]:

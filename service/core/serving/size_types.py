@@ -81,7 +81,7 @@ class Optimisations(Value):
     prefix_cache_hit_fraction: Annotated[Fraction, Field(lt=1)] = 0.5
     """Share of prompts that a prefix cache would hold; none when 0."""
     speculation: SizeSpeculation | None = SizeSpeculation()
-    """Speculative decoding to try; none when null."""
+    """Speculative decoding to try; that of its own defaults when left out, none when null."""
     distilled_architecture: ArchitectureRef | None = None
     """Smaller model that could serve instead; none when null."""
 
