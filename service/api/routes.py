@@ -30,6 +30,7 @@ from service.api.v1.estimates_serving import (
 from service.api.v1.estimates_training import (
     estimate_communication,
     estimate_goodput,
+    estimate_training_layouts,
     estimate_training_memory,
     estimate_training_run,
 )
@@ -66,6 +67,7 @@ STORED = Router(
         price_books.delete_price_book,
         estimate_ownership,
         estimate_crossover,
+        estimate_training_layouts,
         estimate_training_memory,
         estimate_training_run,
         estimate_communication,

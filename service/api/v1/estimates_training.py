@@ -10,10 +10,17 @@ from litestar.params import JSONBody
 from service.api.dependencies import SessionOpener
 from service.api.problems import problem_responses
 from service.catalog.snapshots import load_snapshot
-from service.core.studies import communication, goodput, training_memory, training_run
+from service.core.studies import (
+    communication,
+    goodput,
+    training_layouts,
+    training_memory,
+    training_run,
+)
 from service.core.studies.communication import CommunicationAnswer, CommunicationQuestion
 from service.core.studies.goodput import GoodputAnswer, GoodputQuestion
 from service.core.studies.runs import TrainingQuestion
+from service.core.studies.training_layouts import TrainingLayoutsAnswer
 from service.core.studies.training_memory import TrainingMemoryAnswer
 from service.core.studies.training_run import TrainingRunAnswer, TrainingRunQuestion
 from service.plans.estimate import answer_estimate
@@ -34,6 +41,26 @@ async def estimate_training_memory(
         open_session,
         data,
         training_memory.estimate_training_memory,
+        now=datetime.now(UTC),
+        load_snapshot=load_snapshot,
+    )
+
+
+@post(
+    "/v1/estimates/training-layouts",
+    operation_id="estimate_training_layouts",
+    tags=["estimates"],
+    status_code=200,
+    responses=problem_responses(413, 415, 422),
+)
+async def estimate_training_layouts(
+    data: JSONBody[TrainingQuestion], open_session: SessionOpener
+) -> TrainingLayoutsAnswer:
+    """Search all layouts of a run, and say why the obvious ones fail."""
+    return await answer_estimate(
+        open_session,
+        data,
+        training_layouts.estimate_training_layouts,
         now=datetime.now(UTC),
         load_snapshot=load_snapshot,
     )

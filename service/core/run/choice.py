@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from service.core.errors import InvalidScenario, NoConstants
+from service.core.errors import CoreError, InvalidScenario, NoConstants
 from service.core.estimates import Infeasibility
 from service.core.parallelism import GivenLayout
 from service.core.parallelism.axes import LayoutAxes
@@ -50,6 +50,49 @@ class Choice:
     """Tokens per second and GPU."""
     speed_factors: tuple[Factor, ...] = ()
     """What an estimated speed rests on; empty for a given one."""
+
+
+@dataclass(frozen=True)
+class RankedLayouts:
+    """Every legal layout on so many GPUs, with its speed and whether it fits."""
+
+    axes: LayoutAxes
+    rate: Any
+    """Tokens per second and GPU."""
+    possible: Any
+    """False where no speed is known, or the hardware would run above its peak."""
+    fits: Any
+    needed_bytes: Any
+    """Of the fullest GPU."""
+    limit_bytes: float
+    """Bytes below which a layout fits."""
+
+    def fastest(self, case: RunCase, layouts: LayoutModels) -> int | None:
+        """The fastest that fits; of equals the one that loses least of a step, or needs least."""
+        usable, rate = self.possible & self.fits, self.rate
+        if not usable.any():
+            return None
+        top = np.flatnonzero(usable & (rate >= rate[usable].max() * (1 - EQUAL_SPEED)))
+        lost = layouts.network.lost_s(self.axes.take(top), rate[top], case.recorder.off())
+        order = np.lexsort((self.needed_bytes[top], np.broadcast_to(lost, top.shape)))
+        return int(top[order[0]])
+
+
+def ranked(case: RunCase, layouts: LayoutModels, gpu_count: int) -> RankedLayouts:
+    """Judge every legal layout of the run on so many GPUs.
+
+    Raises:
+        NoConstants: If the speed cannot be estimated on this GPU.
+        InvalidScenario: If there are more than can be searched.
+    """
+    axes = layouts.rules.candidates(layouts.degrees, gpu_count)
+    shape = axes.tensor.shape
+    if shape == (0,):
+        none = np.zeros(0)
+        return RankedLayouts(axes, none, none > 0, none > 0, none, 0.0)
+    rate = np.broadcast_to(rate_of(case, axes, case.recorder.off())[0], shape)
+    fits, needed, limit = judged(case, layouts, axes)
+    return RankedLayouts(axes, rate, _possible(case, axes, rate), fits, needed, limit)
 
 
 def choose(case: RunCase, gpu_count: int) -> Choice | Infeasibility:
@@ -184,42 +227,41 @@ def _illegal(
 
 
 def _fastest(case: RunCase, layouts: LayoutModels, gpu_count: int) -> Choice | Infeasibility:
-    """The fastest legal layout that fits; among equals the one that loses least of a step."""
-    quiet = case.recorder.off()
-    axes = layouts.rules.candidates(layouts.degrees, gpu_count)
-    if len(axes.tensor) == 0:
+    """The fastest legal layout that fits."""
+    found = ranked(case, layouts, gpu_count)
+    best = found.fastest(case, layouts)
+    if best is not None:
+        return _chosen(case, gpu_count, found.axes.take(best))
+    if len(found.rate) == 0:
         return case.refusal(
             "layout",
             "a legal layout on gpu_count",
             _count_fix(case, layouts, gpu_count),
             needed=gpu_count,
         )
-    rate = np.broadcast_to(rate_of(case, axes, quiet)[0], axes.tensor.shape)
-    possible = _possible(case, axes, rate)
-    if not possible.any() and np.any(rate > 0):
-        raise InvalidScenario(
+    possible, needed = found.possible, found.needed_bytes
+    if not possible.any():
+        raise _impossible(case, gpu_count, is_known=bool(np.any(found.rate > 0)))
+    more = on_more_gpus(case, layouts, gpu_count)
+    fix = more.text if more else NO_COUNT
+    if np.any(possible & (needed < found.limit_bytes)):
+        least = found.axes.take(int(np.argmin(np.where(possible, needed, np.inf))))
+        return _host_too_small(case, layouts, least, fix)
+    return _too_large(case, float(needed[possible].min()), found.limit_bytes, fix)
+
+
+def _impossible(case: RunCase, gpu_count: int, *, is_known: bool) -> CoreError:
+    """Every speed is above the peak, or none is known."""
+    if is_known:
+        return InvalidScenario(
             f"the assumptions of this estimate mean more than the dense "
             f"{case.run.compute_precision} peak of {case.gpu.key}",
             pointer=f"{case.pointer}/speed",
         )
-    if not possible.any():
-        raise NoConstants(
-            f"no share of the bf16 peak is known for any legal layout on {gpu_count} "
-            f"{case.gpu.key} in {case.run.compute_precision}"
-        )
-    small, needed, limit = judged(case, layouts, axes)
-    fits = possible & small
-    if not fits.any():
-        least = axes.take(int(np.argmin(np.where(possible, needed, np.inf))))
-        more = on_more_gpus(case, layouts, gpu_count)
-        fix = more.text if more else NO_COUNT
-        if np.any(possible & (needed < limit)):
-            return _host_too_small(case, layouts, least, fix)
-        return _too_large(case, float(needed[possible].min()), limit, fix)
-    top = np.flatnonzero(fits & (rate >= rate[fits].max() * (1 - EQUAL_SPEED)))
-    lost = layouts.network.lost_s(axes.take(top), rate[top], quiet)
-    best = top[np.lexsort((needed[top], np.broadcast_to(lost, top.shape)))[0]]
-    return _chosen(case, gpu_count, axes.take(int(best)))
+    return NoConstants(
+        f"no share of the bf16 peak is known for any legal layout on {gpu_count} "
+        f"{case.gpu.key} in {case.run.compute_precision}"
+    )
 
 
 def _possible(case: RunCase, axes: LayoutAxes, rate: Any) -> Any:
