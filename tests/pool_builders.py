@@ -117,6 +117,7 @@ def pools(
     speed=None,
     owned=False,
     count_in_time=None,
+    existing=(),
 ):
     """Pools of runs and services over a horizon; every instance has `multiple` GPUs."""
     scenario = Scenario.model_validate(
@@ -126,6 +127,11 @@ def pools(
             "serving_services": [item.model_dump() for item in services],
             "pooling": pooling or {"kind": "separate"},
             "procurement": [RULE],
+            "existing_gpus": [
+                {"gpu": "h100", "gpu_count": count}
+                | {"book_value_per_gpu": "1", "remaining_life_months": 12}
+                for count in existing
+            ],
         }
     )
     return plan_pools(

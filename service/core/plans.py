@@ -9,6 +9,7 @@ from pydantic import Field, field_serializer
 from service.core.assumptions import AssumptionUsed
 from service.core.estimates import (
     Advisory,
+    ExistingUse,
     Infeasibility,
     PlanMonth,
     PlanTotals,
@@ -94,6 +95,8 @@ class Plan(Value):
     """What a reader should know beside the numbers."""
     totals: PlanTotals | None
     """Totals; null when infeasible."""
+    existing: ExistingUse | None = None
+    """Use of GPUs that are owned already; null without any, or when infeasible."""
     pools: tuple[PoolSize, ...]
     """Pools of equal GPUs."""
     training_runs: tuple[TrainingRunEstimate, ...]

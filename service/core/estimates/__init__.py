@@ -198,6 +198,23 @@ class TrainingRunEstimate(Value):
     runs and services are together `totals.amount`; null in an infeasible plan."""
 
 
+HeadroomCause = Literal[
+    "burst", "forecast_error", "cold_start", "maintenance", "failures", "spare", "zone_loss"
+]
+"""Why replicas are held above the need, in the order in which they are added."""
+
+
+class HeadroomPart(Value):
+    """What one cause adds to what a service holds in its busiest hour."""
+
+    cause: HeadroomCause
+    """Why it is held."""
+    replica_count: int
+    """Replicas that it adds."""
+    gpu_count: int
+    """Their GPUs."""
+
+
 class ServingServiceEstimate(Value):
     """What one service needs."""
 
@@ -213,6 +230,9 @@ class ServingServiceEstimate(Value):
     """Replicas that the busiest hour needs."""
     held_replica_count: int
     """Replicas with their spare."""
+    headroom: tuple[HeadroomPart, ...] = ()
+    """What is held above the need in the busiest hour, by cause: the parts and the need are
+    together what is held."""
     gpu_count: int
     """GPUs of the service, rounded up to whole instances or nodes when it has its own pool."""
     memory_gib_per_gpu: ServingMemory | None
@@ -250,8 +270,12 @@ class PoolSize(Value):
     """Site of owned nodes."""
     gpu_count: int
     """GPUs at the peak."""
+    existing_gpu_count: int = 0
+    """Those of them that are there already, used first."""
+    added_gpu_count: int = 0
+    """Those that the plan adds, in whole instances or nodes."""
     node_count: int
-    """Whole instances or nodes."""
+    """Whole instances or nodes; of existing GPUs as many as hold them."""
     allocated_gpu_hours: float
     """GPU-hours that are paid for; of owned GPUs all hours of the horizon."""
     used_gpu_hours: float
@@ -302,6 +326,19 @@ class PlanTotals(Value):
     """Part of `amount` that serving causes: the sum of its services."""
 
 
+class ExistingUse(Value):
+    """What GPUs that are owned already do for a plan, and what of its cost they decided before."""
+
+    used_gpu_count: int
+    """GPUs that pools use, at their largest."""
+    unused_gpu_count: int
+    """GPUs that no pool needs: neither held nor charged."""
+    sunk_amount: Amount
+    """Part of `totals.amount` that writes them off: paid before, and no decision avoids it."""
+    avoidable_amount: Amount
+    """The rest of `totals.amount`."""
+
+
 class FleetEstimate(Value):
     """The whole answer to a scenario, before it becomes a plan."""
 
@@ -313,6 +350,8 @@ class FleetEstimate(Value):
     """What a reader should know."""
     totals: PlanTotals | None
     """Totals; null when infeasible."""
+    existing: ExistingUse | None = None
+    """Use of existing GPUs; null without any, or when infeasible."""
     pools: tuple[PoolSize, ...]
     """Pools; empty when infeasible."""
     training_runs: tuple[TrainingRunEstimate, ...]

@@ -24,6 +24,11 @@ def first_day(month: str) -> date:
     return date(int(year), int(number), 1)
 
 
+def last_day(month: str) -> date:
+    """Last day of a month."""
+    return first_day(month).replace(day=days_in_month(month))
+
+
 def days_in_month(month: str) -> int:
     """Days of a month. [d]"""
     day = first_day(month)

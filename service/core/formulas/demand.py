@@ -5,6 +5,7 @@ Formulas take numbers or numpy arrays and broadcast.
 
 from bisect import bisect_left
 from datetime import datetime, timedelta
+from statistics import NormalDist
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -36,6 +37,12 @@ used_gpu_hours = define_quantity(
     unit="gpu_hour",
     per="pool",
     formula="sum over hours of needed replicas · GPUs per replica and of GPUs of runs, less redo",
+)
+existing_gpu_count = define_quantity(
+    "existing_gpu_count",
+    unit="count",
+    per="pool",
+    formula="GPUs of the pool that are owned already",
 )
 redo_gpu_hours = define_quantity(
     "redo_gpu_hours",
@@ -135,7 +142,8 @@ def needed_replica_count(
     "held_replica_count",
     unit="count",
     per="service",
-    formula="⌈needed · (1 + spare fraction)⌉ + spare count in the busiest hour",
+    formula="⌈needed · (1 + spare fraction)⌉ + spare count in the busiest hour; needed holds the "
+    "named causes that are on; over zones of which one may be lost: zones · ⌈that / (zones - 1)⌉",
 )
 def held_replica_count(
     *, needed_replica_count: Any, spare_fraction: Any, spare_replica_count: Any
@@ -158,7 +166,8 @@ def held_replica_count(
     "pool_gpu_count",
     unit="count",
     per="pool",
-    formula="⌈GPUs / GPUs of one instance or node⌉ · GPUs of one instance or node, at the peak",
+    formula="⌈GPUs / GPUs of one instance or node⌉ · GPUs of one instance or node, at the peak; "
+    "beside existing GPUs, which are used first",
 )
 def whole_instances_gpu_count(*, gpu_count: Any, gpu_count_per_instance: Any) -> Any:
     """GPUs of the fewest whole instances (or nodes) that hold so many. [count]
@@ -330,3 +339,104 @@ def hosting_break_even_tokens_per_day(
     tokens = gpus * cost_per_gpu_hour * HOURS_PER_DAY / price
     serves = needed * tokens_per_s_per_replica * SECONDS_PER_DAY
     return np.min(np.where(tokens <= serves, tokens, np.inf))
+
+
+def burst_units_per_s(
+    *,
+    demand_units_per_s: Any,
+    percentile_fraction: float,
+    window_s: float,
+    arrival_dispersion_ratio: float,
+) -> Any:
+    """Demand of a busy window within an hour of a mean demand. [unit/s]
+
+    λ + z_p · sqrt(D · λ / w), with D the variance over the mean of the counts of windows of w
+    seconds, whose sum over many users is near normal.
+
+    References:
+        Cox and Lewis, The Statistical Analysis of Series of Events, 1966, section 4.5 (index of
+        dispersion of counts).
+
+    Special cases:
+        Without demand there is no burst.
+
+    Examples:
+        40/s for a minute, Poisson: 40 + 2.3263 · sqrt(40/60).
+
+        >>> round(float(burst_units_per_s(demand_units_per_s=40, percentile_fraction=0.99,
+        ...                               window_s=60, arrival_dispersion_ratio=1)), 3)
+        41.899
+    """
+    deviations = max(0.0, NormalDist().inv_cdf(percentile_fraction))
+    scatter = np.sqrt(arrival_dispersion_ratio * np.asarray(demand_units_per_s) / window_s)
+    return demand_units_per_s + deviations * scatter
+
+
+def steepest_rise_units_per_s(*, demand_units_per_s: Any, duration_s: float) -> Any:
+    """Most that a cyclic demand rises within a time, going straight from hour to hour. [unit/s]
+
+    max over t of λ(t + d) - λ(t). Between two bends a difference of straight lines is straight, so
+    its most is at an hour, or so long before one.
+
+    Args:
+        demand_units_per_s: Demand in each hour of the cycle, along the last axis.
+        duration_s: Time within which the rise counts.
+
+    Examples:
+        From 10 to 40 in an hour, half an hour to start: half of 30.
+
+        >>> float(steepest_rise_units_per_s(demand_units_per_s=[10, 40, 40], duration_s=1800))
+        15.0
+    """
+    demand = np.asarray(demand_units_per_s, dtype=np.float64)
+    hours = np.arange(demand.shape[-1])
+    whole, part = divmod(duration_s / SECONDS_PER_HOUR, 1.0)
+
+    def at(offset: int) -> Any:
+        return np.take(demand, (hours + offset) % hours.size, axis=-1)
+
+    later = at(int(whole)) * (1 - part) + at(int(whole) + 1) * part
+    earlier = at(-int(whole)) * (1 - part) + at(-int(whole) - 1) * part
+    return np.maximum((later - demand).max(axis=-1), (demand - earlier).max(axis=-1))
+
+
+def cold_start_s(
+    *, replica_start_s: Any, weight_bytes_per_node: Any, storage_bytes_per_s: Any
+) -> Any:
+    """Time from the wish for a replica to its first answer. [s]
+
+    start + weights that one node loads / rate at which it reads them.
+
+    Examples:
+        140 GB at 2 GB/s after 90 s: 90 + 70.
+
+        >>> cold_start_s(replica_start_s=90, weight_bytes_per_node=140e9, storage_bytes_per_s=2e9)
+        160.0
+    """
+    return replica_start_s + weight_bytes_per_node / storage_bytes_per_s
+
+
+def count_beside_maintenance(*, replica_count: Any, out_fraction: Any) -> Any:
+    """Replicas of which so many are left while a share of them is out. [count]
+
+    ⌈n / (1 - m)⌉.
+
+    Examples:
+        >>> float(count_beside_maintenance(replica_count=20, out_fraction=0.05))
+        22.0
+    """
+    return rounded_up(replica_count / (1 - out_fraction))
+
+
+def count_over_zones(*, replica_count: Any, zone_count: Any) -> Any:
+    """Replicas spread evenly over zones, of which enough are left when one zone is lost. [count]
+
+    z · ⌈n / (z - 1)⌉: each zone holds as much as the others need of it.
+
+    Examples:
+        15 in three zones: 8 in each, so that two hold 16; 15 · 3/2 would be 22.5.
+
+        >>> float(count_over_zones(replica_count=15, zone_count=3))
+        24.0
+    """
+    return zone_count * rounded_up(replica_count / (zone_count - 1))

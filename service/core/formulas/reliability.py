@@ -4,9 +4,11 @@ Arguments may be numpy arrays; they broadcast. The lost share is taken of the ti
 whose failures come faster than it recovers has a goodput of zero or below and never ends.
 """
 
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from service.core.registry import quantity
 from service.core.units import HOURS_PER_DAY, SECONDS_PER_HOUR
@@ -241,3 +243,54 @@ def availability_fraction(*, failures_per_day: Any, repair_hours: Any) -> Any:
         0.9901
     """
     return 1.0 / (1.0 + failures_per_day * repair_hours / 24.0)
+
+
+NEGLIGIBLE = 40.0
+"""What is smaller by so much in logarithms changes no double."""
+MOST_SUMMED_COUNT = 20_000
+"""Above so many nodes the number of failed ones is normal to within a node or two."""
+
+
+def node_count_with_spares(
+    *, needed_count: Any, availability_fraction: float, target_fraction: float
+) -> Any:
+    """Smallest number of nodes of which enough work at a time, with a wanted probability. [count]
+
+    The smallest n with P(Binomial(n, A) >= k) >= target. That is the probability that the k-th
+    working node comes before the (n - k + 1)-th failed one, so its terms are summed over the number
+    j of failed nodes: C(k+j-1, j) · A^k · (1-A)^j. Dividing by A is too few: it holds for the mean
+    alone.
+
+    References:
+        Barlow and Proschan, Mathematical Theory of Reliability, 1965, k-out-of-n systems.
+
+    Special cases:
+        None needed, none held. Above 20,000 the normal limit of the sum is taken.
+
+    Examples:
+        >>> [int(node_count_with_spares(needed_count=k, availability_fraction=a,
+        ...                             target_fraction=0.999))
+        ...     for k, a in ((10, 0.9871), (100, 0.9871), (100, 0.95))]
+        [12, 106, 114]
+    """
+    needed = np.atleast_1d(np.asarray(needed_count, dtype=np.float64))
+    down = 1.0 - availability_fraction
+    mean = needed * down / availability_fraction
+    width = np.sqrt(mean / availability_fraction)
+    spares = np.maximum(np.ceil(mean + NormalDist().inv_cdf(target_fraction) * width), 0)
+    few = (needed <= MOST_SUMMED_COUNT) & (needed > 0)
+    if down > 0:
+        spares[few] = _spares(needed[few], availability_fraction, target_fraction)
+    return (needed + spares).reshape(np.shape(needed_count))[()]
+
+
+def _spares(needed: NDArray[np.float64], up: float, target: float) -> NDArray[np.float64]:
+    """Failed nodes up to which the probability reaches the target, summed in logarithms."""
+    term = needed * np.log(up)
+    total, spares, failed = term.copy(), np.zeros(needed.shape), 0
+    while (short := (total < np.log(target)) & (term > total - NEGLIGIBLE)).any():
+        term += np.log((needed + failed) / (failed + 1)) + np.log1p(-up)
+        failed += 1
+        total[short] = np.logaddexp(total[short], term[short])
+        spares[short] = failed
+    return spares

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from service.core.hours.harvest import Job, Schedule, harvest_in_turn, side_by_side
+from service.core.hours.holding import Holding
 from service.core.hours.timeline import Counts
 
 
@@ -22,8 +23,8 @@ def can_be_alone(jobs: Sequence[Job], held: Counts) -> bool:
     return all(job.start + job.own_hours <= held.size for job in jobs)
 
 
-def smallest_size(jobs: Sequence[Job], held: Counts, *, gpu_multiple: int) -> int | None:
-    """Fewest GPUs in whole instances in which no run is late, each taking all copies it can.
+def smallest_size(jobs: Sequence[Job], held: Counts, *, holding: Holding) -> int | None:
+    """Fewest GPUs, added ones in whole instances, in which no run is late with all it can take.
 
     None when one is late even where every run has as many copies as its batch can feed.
     """
@@ -32,17 +33,17 @@ def smallest_size(jobs: Sequence[Job], held: Counts, *, gpu_multiple: int) -> in
         return not any(schedule.is_late for schedule in schedules_in(size, jobs, held))
 
     most = int(held.max()) + sum(job.most_copies * job.copy_gpu_count for job in jobs)
-    enough = -(-most // gpu_multiple)
-    if not is_enough(enough * gpu_multiple):
+    enough = int(holding.steps(most))
+    if not is_enough(int(holding.gpu_count(enough))):
         return None
-    too_few = -(-int(held.max()) // gpu_multiple) - 1
+    too_few = int(holding.steps(int(held.max()))) - 1
     while enough - too_few > 1:
         middle = (enough + too_few) // 2
-        if is_enough(middle * gpu_multiple):
+        if is_enough(int(holding.gpu_count(middle))):
             enough = middle
         else:
             too_few = middle
-    return enough * gpu_multiple
+    return int(holding.gpu_count(enough))
 
 
 def shortened(job: Job, hour_count: int) -> Job:

@@ -7,6 +7,7 @@ from math import ceil
 import numpy as np
 
 from service.core.formulas.demand import FLOAT_NOISE
+from service.core.hours.holding import Holding
 from service.core.hours.preemption import best_days, distinct_days, redo_by_hour
 from service.core.hours.timeline import Amounts, Counts
 from service.core.units import HOURS_PER_DAY
@@ -39,6 +40,8 @@ class Job:
     """True when only the GPUs that are given back lose them."""
     has_date: bool = False
     """True when `due` was asked for, and not only follows from its hours alone."""
+    priority: int = 0
+    """Runs of a higher one take their GPUs first."""
 
     @property
     def gpu_hours(self) -> float:
@@ -146,7 +149,7 @@ def _until_done(job: Job, first: int, taken: Counts, redo: Amounts, returned: Co
 def harvest_in_turn(
     jobs: Sequence[Job], free: Counts, *, stop: int | None = None
 ) -> Iterator[tuple[int, Schedule]]:
-    """Run the job that is due first on what is free, the next on what it leaves, and so on.
+    """Run the job of highest priority on what is free, the next on what it leaves, and so on.
 
     Each runs until `stop`, or at most until it is due.
 
@@ -154,11 +157,25 @@ def harvest_in_turn(
         The number of the job, and its hours.
     """
     left = free.copy()
-    for number in sorted(range(len(jobs)), key=lambda number: (jobs[number].due, number)):
+    for number in _in_turn(jobs):
         job = jobs[number]
         schedule = harvest(job, left, stop=ceil(job.due) if stop is None else stop)
         yield number, schedule
         left[schedule.hours] -= schedule.gpus
+
+
+def _in_turn(jobs: Sequence[Job]) -> list[int]:
+    """Numbers of the jobs as they queue: by priority, then by date, then the largest gang first.
+
+    A gang that does not fit leaves the hour to the next in the queue, which is why it may stand in
+    front: what it cannot use is not lost.
+    """
+
+    def place(number: int) -> tuple[int, float, int, int]:
+        job = jobs[number]
+        return -job.priority, job.due, -job.least_copies * job.copy_gpu_count, number
+
+    return sorted(range(len(jobs)), key=place)
 
 
 def harvest_in_time(jobs: Sequence[Job], free: Counts) -> list[Schedule] | None:
@@ -181,26 +198,26 @@ def side_by_side(jobs: Sequence[Job], held: Counts) -> tuple[int, list[Schedule]
 
 
 def smallest_fleet(
-    jobs: Sequence[Job], held: Counts, *, gpu_multiple: int
+    jobs: Sequence[Job], held: Counts, *, holding: Holding
 ) -> tuple[int, list[Schedule]]:
-    """Fewest GPUs in whole instances that serve every hour and end each run by its date.
+    """Fewest GPUs, added ones in whole instances, that serve every hour and end runs by their date.
 
     Side by side all runs end in time whatever serving does, so sharing never needs more GPUs than
     that. Below it, the smallest fleet is found by bisection, down to where the work of the runs
     alone does not fit.
     """
     gpu_count, schedules = side_by_side(jobs, held)
-    enough = -(-gpu_count // gpu_multiple)
-    too_few = min(enough, ceil(_least_gpu_count(jobs, held) / gpu_multiple)) - 1
-    schedules = harvest_in_time(jobs, enough * gpu_multiple - held) or schedules
+    enough = int(holding.steps(gpu_count))
+    too_few = min(enough, int(holding.steps(ceil(_least_gpu_count(jobs, held))))) - 1
+    schedules = harvest_in_time(jobs, holding.gpu_count(enough) - held) or schedules
     while enough - too_few > 1:
         middle = (enough + too_few) // 2
-        found = harvest_in_time(jobs, middle * gpu_multiple - held)
+        found = harvest_in_time(jobs, holding.gpu_count(middle) - held)
         if found is None:
             too_few = middle
         else:
             enough, schedules = middle, found
-    return enough * gpu_multiple, schedules
+    return int(holding.gpu_count(enough)), schedules
 
 
 def _least_gpu_count(jobs: Sequence[Job], held: Counts) -> float:

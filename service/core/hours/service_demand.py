@@ -1,12 +1,15 @@
 """What a service needs and holds through the hours of a plan."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from service.core.errors import InvalidScenario
-from service.core.estimates import Infeasibility, Range
+from service.core.estimates import HeadroomCause, HeadroomPart, Infeasibility, Range
+from service.core.formulas.calendar import midnight
 from service.core.formulas.demand import (
     growth_factor,
     held_replica_count,
@@ -14,11 +17,12 @@ from service.core.formulas.demand import (
     peak_units_per_s,
 )
 from service.core.hours.bands import scaled
+from service.core.hours.headroom import ReplicaSize, ResolvedHeadroom, resolved_headroom
 from service.core.hours.timeline import Amounts, Counts, Timeline
 from service.core.recorder import Recorder
 from service.core.scenarios.demand import profile_factors
 from service.core.scenarios.serving_service import ServingService
-from service.core.units import SECONDS_PER_HOUR
+from service.core.units import HOURS_PER_DAY, SECONDS_PER_HOUR
 from service.core.value import MAX_COUNT
 
 
@@ -33,10 +37,18 @@ class ServiceDemand:
     """Number of its first month in the horizon."""
     stop: int
     """Number of the month after its last."""
+    hours: slice
+    """Hours of the horizon in which it serves."""
+    often: Counts
+    """How often each local hour falls into each month of service."""
     needed: Counts
     """Replicas needed, one row for each month of service."""
     held: Counts
     """Replicas held, their spare included."""
+    ideal_gpu_hours: float
+    """GPU-hours of replicas that are always just as many as the demand fills, parts included."""
+    headroom: tuple[HeadroomPart, ...]
+    """What is held above the need in the busiest hour, by cause."""
     units_served: float
     """Units over all its months."""
     needed_share: Range
@@ -45,34 +57,37 @@ class ServiceDemand:
     """Replicas held at the peak over the typical ones, by the same range."""
 
     @property
-    def _hours(self) -> Counts:
-        service = self.service
-        return self.timeline.cycle(service.time_zone, self.needed.shape[1])[1][self._months]
-
-    @property
     def _months(self) -> slice:
         return slice(self.first, self.stop)
 
     def used_gpu_hours(self) -> Amounts:
         """GPU-hours of needed replicas in each month of the horizon. [gpu_hour]"""
         result = np.zeros(len(self.timeline.months))
-        result[self._months] = (self._hours * self.needed).sum(axis=1) * self.gpu_count_per_replica
+        result[self._months] = (self.often * self.needed).sum(axis=1) * self.gpu_count_per_replica
         return result
 
-    def monthly(self, replicas: Counts, most: np.ufunc = np.maximum) -> Counts:
-        """Most (or fewest) GPUs of the replicas in each month of the horizon. [count]"""
+    def monthly(self, replicas: Counts) -> Counts:
+        """Most GPUs of the replicas in each month of the horizon. [count]"""
         result = np.zeros(len(self.timeline.months), dtype=np.int64)
-        result[self._months] = most.reduce(replicas, axis=1) * self.gpu_count_per_replica
+        result[self._months] = replicas.max(axis=1) * self.gpu_count_per_replica
         return result
 
-    def hourly(self, replicas: Counts) -> Counts:
-        """GPUs of the replicas in each hour of the horizon. [count]"""
+    @cached_property
+    def hourly_needed(self) -> Counts:
+        """GPUs of needed replicas in each hour of the horizon. [count]"""
+        return self._hourly(self.needed)
+
+    @cached_property
+    def hourly_held(self) -> Counts:
+        """GPUs of held replicas in each hour of the horizon. [count]"""
+        return self._hourly(self.held)
+
+    def _hourly(self, replicas: Counts) -> Counts:
         timeline, service = self.timeline, self.service
-        hours = slice(*timeline.edges[[self.first, self.stop]])
-        local = timeline.cycle(service.time_zone, replicas.shape[1])[0][hours]
-        month = np.repeat(np.arange(len(replicas)), timeline.month_hours[self._months])
+        local = timeline.cycle(service.time_zone, replicas.shape[1])[0][self.hours]
+        month = timeline.month_of_hour[self.hours] - self.first
         result = np.zeros(timeline.hour_count, dtype=np.int64)
-        result[hours] = replicas[month, local] * self.gpu_count_per_replica
+        result[self.hours] = replicas[month, local] * self.gpu_count_per_replica
         return result
 
 
@@ -80,45 +95,103 @@ def service_demand(
     service: ServingService,
     *,
     units_per_s_per_replica: Range,
-    gpu_count_per_replica: int,
+    replica: ReplicaSize,
     timeline: Timeline,
     recorder: Recorder,
     pointer: str,
 ) -> ServiceDemand | Infeasibility:
     """Turn the load of a service into replicas, or say that they are beyond counting."""
-    first = timeline.months.index(service.first_month or timeline.months[0])
-    stop = timeline.months.index(service.last_month or timeline.months[-1]) + 1
+    hours = _hours_of(service, timeline)
+    first, stop = _months_of(hours, timeline)
     demand = _demand_by_cycle_hour(service, stop - first, recorder)
-    headroom = resolved_headroom(service, recorder, pointer=f"{pointer}/headroom")
-    needed, held = _replicas(demand, units_per_s_per_replica.value, headroom)
-    gpu_count = float(held.max()) * gpu_count_per_replica
+    often = timeline.often(service.time_zone, demand.shape[1], hours)[first:stop]
+    headroom = resolved_headroom(service, recorder, pointer=f"{pointer}/headroom", replica=replica)
+    serving = _Serving(demand, headroom.rise(demand), often, headroom)
+    needed, held = serving.replicas(units_per_s_per_replica.value)
+    gpu_count = float(held.max()) * replica.gpu_count
     if not gpu_count <= MAX_COUNT:
         return _beyond_counting(service, gpu_count)
-    _record(units_per_s_per_replica, float(demand.max()), headroom, recorder)
-    hours = timeline.cycle(service.time_zone, demand.shape[1])[1][first:stop]
+    parts = _record(serving, units_per_s_per_replica, replica.gpu_count, recorder)
     return ServiceDemand(
         service=service,
-        gpu_count_per_replica=gpu_count_per_replica,
+        gpu_count_per_replica=replica.gpu_count,
         timeline=timeline,
         first=first,
         stop=stop,
+        hours=hours,
+        often=often,
         needed=needed.astype(np.int64),
         held=held.astype(np.int64),
-        units_served=float((hours * demand).sum() * SECONDS_PER_HOUR),
-        **_shares(demand, hours, units_per_s_per_replica, headroom),
+        ideal_gpu_hours=float(
+            (often * demand).sum() / units_per_s_per_replica.value * replica.gpu_count
+        ),
+        headroom=parts,
+        units_served=float((often * demand).sum() * SECONDS_PER_HOUR),
+        **_shares(serving, units_per_s_per_replica),
     )
 
 
-def _shares(
-    demand: Amounts, hours: Counts, speed: Range, headroom: "ResolvedHeadroom"
-) -> dict[str, Range]:
+def _hours_of(service: ServingService, timeline: Timeline) -> slice:
+    """Hours of the horizon in which a service is there."""
+    edges = timeline.edges
+    start, stop = int(edges[0]), int(edges[-1])
+    if service.first_month is not None:
+        start = int(edges[timeline.months.index(service.first_month)])
+    if service.last_month is not None:
+        stop = int(edges[timeline.months.index(service.last_month) + 1])
+    if service.launch_date is not None:
+        start = int(timeline.hour_of(midnight(service.launch_date)))
+    if service.retirement_date is not None:
+        stop = int(timeline.hour_of(midnight(service.retirement_date))) + HOURS_PER_DAY
+    return slice(start, stop)
+
+
+def _months_of(hours: slice, timeline: Timeline) -> tuple[int, int]:
+    """Number of the first month of these hours, and of the one after their last."""
+    first, last = timeline.month_of_hour[[hours.start, hours.stop - 1]].tolist()
+    return first, last + 1
+
+
+@dataclass(frozen=True)
+class _Serving:
+    """Demand by month and local hour; hours that a month of service does not have serve nothing."""
+
+    demand: Amounts
+    rise: Amounts
+    often: Counts
+    headroom: ResolvedHeadroom
+
+    def replicas(self, units_per_s: float) -> tuple[Amounts, Amounts]:
+        """Replicas needed and held by such a capacity. [count]"""
+        stages = _by_cause(self.demand, units_per_s, self.headroom, self.rise)
+        there = self.often > 0
+        return stages[0][1] * there, stages[-1][1] * there
+
+    @property
+    def busiest(self) -> tuple[float, float]:
+        """Demand of the busiest hour, and by how much it rises in that month. [unit/s]"""
+        month, hour = np.unravel_index(
+            np.where(self.often > 0, self.demand, -1.0).argmax(), self.demand.shape
+        )
+        return float(self.demand[month, hour]), float(self.rise[month, 0])
+
+
+def _by_cause(
+    demand: Any, units_per_s: Any, headroom: ResolvedHeadroom, rise: Any
+) -> list[tuple[HeadroomCause | None, Amounts]]:
+    """Replicas as each cause adds to them; beyond floats where one serves next to nothing."""
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        return headroom.held_by_cause(demand, units_per_s, rise)
+
+
+def _shares(serving: _Serving, speed: Range) -> dict[str, Range]:
     """Needed and held replicas over the typical ones: the faster a replica, the fewer they are."""
     if speed.low == speed.high:
         return {"needed_share": Range.exactly(1.0), "held_share": Range.exactly(1.0)}
     found = []
     for units_per_s in (speed.value, speed.high, speed.low):
-        needed, held = np.minimum(_replicas(demand, units_per_s, headroom), MAX_COUNT)
-        found.append((float((hours * needed).sum()), float(held.max())))
+        needed, held = np.minimum(serving.replicas(units_per_s), MAX_COUNT)
+        found.append((float((serving.often * needed).sum()), float(held.max())))
     (needed, held), (needed_low, held_low), (needed_high, held_high) = found
     return {
         "needed_share": scaled(1.0, Range(value=needed, low=needed_low, high=needed_high)),
@@ -130,23 +203,26 @@ def units_by_month(
     service: ServingService, *, timeline: Timeline, recorder: Recorder
 ) -> tuple[Amounts, float]:
     """Units that are asked for in each month of the horizon, and their mean over their peak."""
-    first = timeline.months.index(service.first_month or timeline.months[0])
-    stop = timeline.months.index(service.last_month or timeline.months[-1]) + 1
+    hours = _hours_of(service, timeline)
+    first, stop = _months_of(hours, timeline)
     demand = _demand_by_cycle_hour(service, stop - first, recorder)
-    hours = timeline.cycle(service.time_zone, demand.shape[1])[1][first:stop]
+    often = timeline.often(service.time_zone, demand.shape[1], hours)[first:stop]
     units = np.zeros(len(timeline.months))
-    units[first:stop] = (hours * demand).sum(axis=1) * SECONDS_PER_HOUR
+    units[first:stop] = (often * demand).sum(axis=1) * SECONDS_PER_HOUR
     return units, float(demand[0].mean() / demand[0].max())
 
 
 def held_replicas_at_peak(
     service: ServingService, units_per_s_per_replica: Any, *, month_count: int, recorder: Recorder
 ) -> Any:
-    """Replicas that a service holds in its busiest hour, for one capacity or many. [count]"""
+    """Replicas that a service holds in its busiest hour, for one capacity or many. [count]
+
+    Spares against failures and cold starts are left out: they hang on the layout that is sought.
+    """
     quiet = recorder.off()
     peak = float(_demand_by_cycle_hour(service, month_count, quiet).max())
     headroom = resolved_headroom(service, quiet, pointer="")
-    return _replicas(peak, units_per_s_per_replica, headroom)[1]
+    return _by_cause(peak, units_per_s_per_replica, headroom, 0.0)[-1][1]
 
 
 def _demand_by_cycle_hour(service: ServingService, month_count: int, recorder: Recorder) -> Amounts:
@@ -171,73 +247,16 @@ def _demand_by_cycle_hour(service: ServingService, month_count: int, recorder: R
     return demand
 
 
-@dataclass(frozen=True)
-class ResolvedHeadroom:
-    """What is held above the need, as resolved."""
-
-    target_utilization_fraction: float
-    spare_fraction: float
-    spare_replica_count: int
-    minimum_replica_count: int
-
-    @property
-    def held_utilization_fraction(self) -> float:
-        """Demand over the capacity of all held replicas, before either is rounded up. [1]"""
-        return self.target_utilization_fraction / (1 + self.spare_fraction)
-
-
-def resolved_headroom(
-    service: ServingService, recorder: Recorder, *, pointer: str
-) -> ResolvedHeadroom:
-    """What a service holds above its need: as given, or by the catalog's rule."""
-    given = service.headroom
-    spare = recorder.assume_given(
-        "spare_fraction", given.spare_fraction, override_at=f"{pointer}/spare_fraction"
-    )
-    has_spare = spare > 0 or given.spare_replica_count > 0
-    target = recorder.assume_given(
-        "target_utilization_fraction",
-        given.target_utilization_fraction,
-        "with_spare" if has_spare else "without_spare",
-        override_at=f"{pointer}/target_utilization_fraction",
-    )
-    if spare < 0:
-        raise InvalidScenario(
-            f"spare_fraction is {spare:g}, below 0",
-            pointer="/scenario/assumption_overrides/spare_fraction",
-        )
-    if not 0 < target <= 1:
-        raise InvalidScenario(
-            f"target_utilization_fraction is {target:g}, not above 0 and at most 1",
-            pointer="/scenario/assumption_overrides",
-        )
-    return ResolvedHeadroom(target, spare, given.spare_replica_count, given.minimum_replica_count)
-
-
-def _replicas(
-    demand_units_per_s: Any, units_per_s_per_replica: Any, headroom: ResolvedHeadroom
-) -> tuple[Amounts, Amounts]:
-    """Replicas needed and held; beyond floats where a replica serves next to nothing."""
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        needed = needed_replica_count(
-            demand_units_per_s=demand_units_per_s,
-            units_per_s_per_replica=np.asarray(units_per_s_per_replica),
-            target_utilization_fraction=headroom.target_utilization_fraction,
-            minimum_replica_count=headroom.minimum_replica_count,
-        )
-        held = held_replica_count(
-            needed_replica_count=needed,
-            spare_fraction=headroom.spare_fraction,
-            spare_replica_count=headroom.spare_replica_count,
-        )
-    return needed, held
-
-
-def _record(speed: Range, peak: float, headroom: ResolvedHeadroom, recorder: Recorder) -> None:
+def _record(
+    serving: _Serving, speed: Range, gpu_count_per_replica: int, recorder: Recorder
+) -> tuple[HeadroomPart, ...]:
     """Note the replicas of the busiest hour: the faster a replica may be, the fewer they are."""
-    bounds = np.minimum(_replicas(peak, [speed.high, speed.low], headroom), MAX_COUNT)
-    (needed_low, needed_high), (held_low, held_high) = bounds
-    needed = recorder.evaluate(
+    headroom, (peak, rise) = serving.headroom, serving.busiest
+    bounds = _by_cause(peak, [speed.high, speed.low], headroom, rise)
+    (needed_low, needed_high), (held_low, held_high) = (
+        np.minimum(bounds[index][1], MAX_COUNT) for index in (0, -1)
+    )
+    recorder.evaluate(
         needed_replica_count,
         low=needed_low,
         high=needed_high,
@@ -246,14 +265,34 @@ def _record(speed: Range, peak: float, headroom: ResolvedHeadroom, recorder: Rec
         target_utilization_fraction=headroom.target_utilization_fraction,
         minimum_replica_count=headroom.minimum_replica_count,
     )
+    stages = _by_cause(peak, speed.value, headroom, rise)
+    spared = dict(zip([cause for cause, _ in stages[1:]], stages, strict=False))["spare"][1]
     recorder.evaluate(
         held_replica_count,
         low=held_low,
         high=held_high,
-        needed_replica_count=needed,
+        needed_replica_count=float(spared),
         spare_fraction=headroom.spare_fraction,
         spare_replica_count=headroom.spare_replica_count,
     )
+    if headroom.zone_count is not None:
+        recorder.note("held_replica_count", float(stages[-1][1]), low=held_low, high=held_high)
+    return tuple(_parts(stages, gpu_count_per_replica, recorder))
+
+
+def _parts(
+    stages: Sequence[tuple[HeadroomCause | None, Amounts]],
+    gpu_count_per_replica: int,
+    recorder: Recorder,
+) -> Iterator[HeadroomPart]:
+    """What each cause adds in the busiest hour."""
+    for (_, before), (cause, after) in pairwise(stages):
+        if cause is not None:
+            added = int(after - before)
+            recorder.note(f"{cause}_headroom_gpu_count", added * gpu_count_per_replica)
+            yield HeadroomPart(
+                cause=cause, replica_count=added, gpu_count=added * gpu_count_per_replica
+            )
 
 
 def _beyond_counting(service: ServingService, gpu_count: float) -> Infeasibility:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ class Timeline:
         """Hours of each month. [h]"""
         return np.diff(self.edges)
 
-    @property
+    @cached_property
     def month_of_hour(self) -> Counts:
         """Number of the month in which each hour lies."""
         return np.repeat(np.arange(len(self.months)), self.month_hours)
@@ -83,6 +84,15 @@ class Timeline:
             often = np.bincount(numbered, minlength=size).reshape(-1, hours_per_cycle)
             self._cycles[key] = local, often.astype(np.int64)
         return self._cycles[key]
+
+    def often(self, time_zone: str, hours_per_cycle: int, hours: slice) -> Counts:
+        """How often each local hour of the day or week falls in each month, within some hours."""
+        local, often = self.cycle(time_zone, hours_per_cycle)
+        if hours == slice(0, self.hour_count):
+            return often
+        numbered = self.month_of_hour[hours] * hours_per_cycle + local[hours]
+        counts = np.bincount(numbered, minlength=often.size)
+        return counts.reshape(often.shape).astype(np.int64)
 
     def charge_period(self, month: int, first: float, last: float) -> tuple[datetime, datetime]:
         """The part of a month that lies between two hours of the horizon."""

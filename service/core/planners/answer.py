@@ -7,8 +7,10 @@ from decimal import Decimal
 
 from service.core.advice.review import review
 from service.core.advice.sides import Charge, amounts_by_side, amounts_by_workload
+from service.core.costs.existing import sunk_amount
 from service.core.estimates import (
     CostLine,
+    ExistingUse,
     FleetEstimate,
     Infeasibility,
     PlanMonth,
@@ -40,6 +42,8 @@ for _name, _formula in (
     ("plan_cash_amount", "sum of the rounded lines, cash view"),
     ("plan_training_amount", "sum of the lines that training causes"),
     ("plan_serving_amount", "sum of the lines that serving causes"),
+    ("plan_sunk_amount", "sum of the lines that write off GPUs owned already"),
+    ("plan_avoidable_amount", "sum of all other lines"),
 ):
     define_quantity(_name, unit="currency", per="plan", formula=_formula)
 define_quantity(
@@ -98,6 +102,7 @@ def describe(answer: Answer) -> FleetEstimate:
         infeasibilities=answer.infeasibilities,
         advisories=advisories,
         totals=totals,
+        existing=_existing(answer, totals),
         pools=pools,
         training_runs=runs,
         serving_services=services,
@@ -178,6 +183,7 @@ def _service(replicas: ServiceReplicas, amount: Decimal | None) -> ServingServic
         units_per_s_per_replica=capacity.units_per_s_per_replica.value,
         needed_replica_count_peak=replicas.needed_replica_count_peak,
         held_replica_count=replicas.held_replica_count,
+        headroom=replicas.headroom,
         gpu_count=replicas.gpu_count,
         memory_gib_per_gpu=capacity.memory,
         kv_cache_tokens_per_replica=capacity.kv_cache_tokens_per_replica,
@@ -249,3 +255,22 @@ def _totals(answer: Answer) -> PlanTotals | None:
     recorder.note("plan_training_amount", float(totals.training_amount))
     recorder.note("plan_serving_amount", float(totals.serving_amount))
     return totals
+
+
+def _existing(answer: Answer, totals: PlanTotals | None) -> ExistingUse | None:
+    owned = sum(lot.gpu_count for lot in answer.scenario.existing_gpus)
+    if totals is None or answer.outcome is None or not owned:
+        return None
+    used, sunk = (
+        sum(pool.existing_gpu_count for pool in answer.outcome.pools),
+        sunk_amount(answer.lines),
+    )
+    recorder = answer.recorder.within("plan")
+    recorder.note("plan_sunk_amount", float(sunk))
+    recorder.note("plan_avoidable_amount", float(totals.amount - sunk))
+    return ExistingUse(
+        used_gpu_count=used,
+        unused_gpu_count=owned - used,
+        sunk_amount=sunk,
+        avoidable_amount=totals.amount - sunk,
+    )

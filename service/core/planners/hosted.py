@@ -24,7 +24,8 @@ from service.core.estimates import (
 )
 from service.core.formulas.calendar import first_day, midnight, month_index, month_of
 from service.core.formulas.demand import hosting_break_even_tokens_per_day
-from service.core.hours.service_demand import resolved_headroom, units_by_month
+from service.core.hours.headroom import resolved_headroom
+from service.core.hours.service_demand import units_by_month
 from service.core.hours.timeline import Timeline
 from service.core.planners.procurement import no_price
 from service.core.prices import Commitment

@@ -4,7 +4,7 @@ Rented GPUs cost their hours. Owned ones cost the whole pool; each month's bills
 its GPU-hours did, idle ones included, which draw less power.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import chain, count
@@ -14,12 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.core.costs.commitment import TERM_MONTHS, Commitments
-from service.core.costs.owned import owned_bills
+from service.core.costs.existing import ExistingLot, existing_bills
+from service.core.costs.owned import Bill, owned_bills
 from service.core.costs.owning import assume_within
 from service.core.costs.terms import CommitmentMix, Ownership, Rental
 from service.core.estimates import CostCategory, CostLine, PoolSize
 from service.core.formulas.calendar import (
     first_day,
+    hours_in_month,
     midnight,
     month_index,
     month_of,
@@ -29,6 +31,7 @@ from service.core.formulas.finance import (
     effective_cost_per_gpu_hour,
 )
 from service.core.planners.hosted import HostedService, hosted_lines
+from service.core.hours.harvest import HOUR_NOISE
 from service.core.planners.procurement import ResolvedProcurement
 from service.core.planners.workloads import HourUse
 from service.core.prices import Commitment
@@ -73,6 +76,7 @@ def price_fleet(
     recorder: Recorder,
     loads: Mapping[PoolKey, NDArray[np.int64]] = MappingProxyType({}),
     hosted: Sequence[HostedService] = (),
+    existing: Mapping[PoolKey, Sequence[ExistingLot]] = MappingProxyType({}),
 ) -> tuple[CostLine, ...]:
     """Price the whole fleet, month by month and in the order in which its use is given.
 
@@ -87,6 +91,7 @@ def price_fleet(
         recorder: Assumptions.
         loads: GPUs that each pool holds, hour by hour of the horizon; of pools with a commitment.
         hosted: Services whose tokens are bought; their lines follow those of the pools.
+        existing: GPUs of each pool that are owned already; the rest is paid for by its terms.
 
     Returns:
         Lines numbered from 1.
@@ -99,7 +104,7 @@ def price_fleet(
         by_month.setdefault(hours.month, []).append(hours)
     months = scenario.horizon.months
     owned = {
-        key: pool.gpu_count
+        key: pool.gpu_count - sum(lot.gpu_count for lot in existing.get(key, ()))
         for pool in pools
         if isinstance(procurement[key := (pool.name, pool.gpu)].terms, Ownership)
     }
@@ -110,7 +115,8 @@ def price_fleet(
         change=_PriceChange.assumed(recorder, months[0]),
         first_month=months[0],
         numbers=count(1),
-        commitments=_commitments(procurement, loads, scenario),
+        commitments=_commitments(procurement, loads, existing, scenario),
+        existing=existing,
     )
     lines = tuple(
         line
@@ -164,6 +170,7 @@ class _Pricing:
     first_month: str
     numbers: Iterator[int]
     commitments: Mapping[PoolKey, Commitments]
+    existing: Mapping[PoolKey, Sequence[ExistingLot]]
 
     def lines(self, month: str, hour_uses: Sequence[HourUse]) -> Iterator[CostLine]:
         """Lines of one month: an owned pool where its first use stands."""
@@ -171,15 +178,14 @@ class _Pricing:
         for hours in hour_uses:
             key = (hours.pool, hours.gpu.key)
             terms = self.procurement[key].terms
-            if isinstance(terms, Rental):
+            if isinstance(terms, Rental) and key not in self.existing:
                 yield from self._rented([hours], terms)
             elif key not in billed:
                 billed.add(key)
                 uses = [use for use in hour_uses if (use.pool, use.gpu.key) == key]
-                if isinstance(terms, CommitmentMix):
-                    yield from self._mixed(month, key, terms, uses)
-                else:
-                    yield from self._owned(month, key, terms, uses)
+                if key in self.existing:
+                    uses = yield from self._existing(month, key, uses)
+                yield from self._added(month, key, uses)
         for key, found in self.procurement.items():
             if key not in billed and isinstance(found.terms, CommitmentMix):
                 yield from self._mixed(month, key, found.terms, [])
@@ -188,6 +194,17 @@ class _Pricing:
         """Lines of tokens that are bought in a month."""
         for each in hosted:
             yield from hosted_lines(each, month, self.currency, self.numbers, self.change.at)
+
+    def _added(self, month: str, key: PoolKey, uses: Sequence[HourUse]) -> Iterator[CostLine]:
+        """Lines of what the plan itself rents or buys for a pool."""
+        terms = self.procurement[key].terms
+        if isinstance(terms, CommitmentMix):
+            yield from self._mixed(month, key, terms, uses)
+        elif isinstance(terms, Rental):
+            for use in uses:
+                yield from self._rented([use], terms)
+        elif uses:
+            yield from self._owned(month, key, terms, uses)
 
     def _mixed(
         self, month: str, key: PoolKey, mix: CommitmentMix, uses: Sequence[HourUse]
@@ -258,22 +275,47 @@ class _Pricing:
                 paid = priced(printed(prepaid_gpu_hours), printed(now.value))
                 yield category, now, split_by_largest_remainder(paid, weights)
 
+    def _existing(
+        self, month: str, key: PoolKey, uses: Sequence[HourUse]
+    ) -> Generator[CostLine, None, list[HourUse]]:
+        """Lines of GPUs that are owned already; returns what the pool's terms pay for."""
+        held, hours = sum(use.gpu_hours for use in uses), hours_in_month(month)
+        lots = self.existing[key]
+        for lot in lots:
+            share = min(1.0, lot.gpu_count * hours / held)
+            own = [_part_of(use, share, lot.gpu_count) for use in uses]
+            yield from self._billed(
+                own, existing_bills(lot, own, self._months_owned(month)), lot.site
+            )
+        count = sum(lot.gpu_count for lot in lots)
+        rest = 1.0 - count * hours / held
+        if rest * held <= HOUR_NOISE:
+            return []
+        return [_part_of(use, rest, max(0, use.gpu_count - count)) for use in uses]
+
     def _owned(
         self, month: str, key: PoolKey, owned: Ownership, uses: Sequence[HourUse]
     ) -> Iterator[CostLine]:
         """Lines of an owned pool: workload by workload, then category by category."""
         gpu_count = self.owned_gpu_counts[key]
-        terms = Terms(
-            currency=self.currency, purchase_kind="owned", site=self.procurement[key].site
-        )
-        months_owned = month_index(month) - month_index(self.first_month)
-        bills = []
-        for bill in owned_bills(owned, gpu_count, uses, months_owned):
+        bills = owned_bills(owned, gpu_count, uses, self._months_owned(month))
+        yield from self._billed(uses, bills, self.procurement[key].site)
+
+    def _months_owned(self, month: str) -> int:
+        return month_index(month) - month_index(self.first_month)
+
+    def _billed(
+        self, uses: Sequence[HourUse], bills: Sequence[Bill], site: str | None
+    ) -> Iterator[CostLine]:
+        """Lines of the bills of owned GPUs, split over what their hours did."""
+        terms = Terms(currency=self.currency, purchase_kind="owned", site=site)
+        shares = []
+        for bill in bills:
             weights = bill.weights or [use.gpu_hours for use in uses]
             parts = [Decimal(repr(weight)) for weight in weights]
-            bills.append((bill, bill.quantities(parts), bill.cash_amounts(parts)))
+            shares.append((bill, bill.quantities(parts), bill.cash_amounts(parts)))
         for workload in dict.fromkeys(use.workload for use in uses):
-            for bill, quantities, cash_amounts in bills:
+            for bill, quantities, cash_amounts in shares:
                 for index, use in enumerate(uses):
                     if use.workload == workload:
                         yield price_line(
@@ -287,6 +329,11 @@ class _Pricing:
                             formula=bill.formula,
                             cash_amount=cash_amounts[index],
                         )
+
+
+def _part_of(use: HourUse, share: float, most: int) -> HourUse:
+    """A share of the hours of a use, on so many GPUs at most."""
+    return replace(use, gpu_hours=use.gpu_hours * share, gpu_count=max(1, min(use.gpu_count, most)))
 
 
 def _nobodys(month: str, found: ResolvedProcurement, gpu_hours: float, gpu_count: int) -> HourUse:
@@ -315,10 +362,12 @@ def with_redo(use: HourUse, redo_fraction: float) -> Iterator[HourUse]:
 def _commitments(
     procurement: Mapping[PoolKey, ResolvedProcurement],
     loads: Mapping[PoolKey, NDArray[np.int64]],
+    existing: Mapping[PoolKey, Sequence[ExistingLot]],
     scenario: Scenario,
 ) -> dict[PoolKey, Commitments]:
+    owned = {key: sum(lot.gpu_count for lot in lots) for key, lots in existing.items()}
     return {
-        key: Commitments.of(found.terms, loads[key], scenario.horizon.months)
+        key: Commitments.of(found.terms, loads[key] - owned.get(key, 0), scenario.horizon.months)
         for key, found in procurement.items()
         if isinstance(found.terms, CommitmentMix)
     }

@@ -3,86 +3,48 @@
 This is the only place where training and serving meet; each step is a planner of its own.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
 
 from service.core.advice.sides import HeldFor, charges
 from service.core.assumptions import AssumptionUsed
+from service.core.costs.existing import ExistingLot, taken_from
 from service.core.costs.negotiated import check_price_book, price_book_used
+from service.core.costs.owning import owned_terms
 from service.core.costs.terms import Ownership
 from service.core.errors import CoreError, InvalidScenario
 from service.core.estimates import FleetEstimate, Infeasibility, WorkloadKind
 from service.core.formulas.calendar import month_index
 from service.core.hardware import Gpu
 from service.core.planners.answer import Answer, describe
+from service.core.planners.buying import Buying
 from service.core.planners.hosted import (
     HostedService,
     check_hosted_rules,
     on_own_gpus,
     plan_hosted,
 )
-from service.core.planners.ownership import price_fleet
+from service.core.planners.ownership import PoolKey, price_fleet
 from service.core.planners.pools import plan_pools
 from service.core.planners.procurement import (
     ResolvedProcurement,
     check_procurement_rules,
+    no_price,
     resolve_procurement,
 )
 from service.core.planners.serving import plan_replica
 from service.core.planners.training import plan_training_run
-from service.core.planners.workloads import PoolsOutcome, ReplicaCapacity, RunNeed
-from service.core.pricing import AmountTooLarge
-from service.core.recorder import Recorder
-from service.core.scenarios.procurement import PoolKind
-from service.core.scenarios.scenario import Scenario
+from service.core.planners.workloads import PoolsOutcome, PoolUse, ReplicaCapacity, RunNeed
+from service.core.pricing import AmountTooLarge, UnitPrice
+from service.core.recorder import GIVEN, Recorder
+from service.core.scenarios.existing import ExistingGpus
+from service.core.scenarios.procurement import OwnMethod, PoolKind, ProcurementRule
+from service.core.scenarios.scenario import Scenario, months_of_service
 from service.core.scenarios.serving_service import ServingService
 from service.core.scenarios.training_run import FinishBySizing, TrainingRun
 from service.core.snapshot import CatalogSnapshot
-
-
-@dataclass(frozen=True)
-class Buying:
-    """How each pool and GPU is paid for, resolved once; remembers what could not be."""
-
-    scenario: Scenario
-    recorder: Recorder
-    resolved: dict[tuple[PoolKind, str], ResolvedProcurement] = field(default_factory=dict)
-    refused: dict[tuple[PoolKind, str], Infeasibility] = field(default_factory=dict)
-
-    def of(self, pool: PoolKind, gpu: Gpu) -> ResolvedProcurement | None:
-        """Return how a GPU of a pool is paid for, None when no rule or price can be used."""
-        key = (pool, gpu.key)
-        if key not in self.resolved and key not in self.refused:
-            found = resolve_procurement(
-                self.scenario.procurement,
-                pool=pool,
-                gpu=gpu,
-                currency=self.scenario.currency,
-                recorder=self.recorder,
-                pointer="/scenario/procurement",
-            )
-            if isinstance(found, Infeasibility):
-                self.refused[key] = found
-            else:
-                self.resolved[key] = found
-        return self.resolved.get(key)
-
-    def gpu_multiple(self, pool: PoolKind, gpu: Gpu) -> int:
-        """GPUs that are rented or bought at once. [count]"""
-        found = self.of(pool, gpu)
-        return gpu.node_gpu_count if found is None else found.gpu_multiple
-
-    def site_of(self, pool: PoolKind, gpu: Gpu) -> str | None:
-        """Site of owned nodes."""
-        found = self.of(pool, gpu)
-        return None if found is None else found.site
-
-    def is_owned(self, pool: PoolKind, gpu: Gpu) -> bool:
-        """True when the GPUs are bought, and so paid for over the whole horizon."""
-        found = self.of(pool, gpu)
-        return found is not None and isinstance(found.terms, Ownership)
 
 
 def estimate_fleet(
@@ -99,31 +61,26 @@ def estimate_fleet(
     recorder = Recorder(snapshot, overrides=dict(scenario.assumption_overrides))
     _check_buying(scenario, snapshot)
     buying = Buying(scenario, recorder)
-    runs, replicas, hosted, refused = _plan_workloads(scenario, buying)
-    outcome = None
-    if runs or replicas or hosted:
-        outcome = plan_pools(
-            scenario,
-            runs,
-            replicas,
-            recorder=recorder,
-            gpu_multiple=buying.gpu_multiple,
-            site_of=buying.site_of,
-            is_owned=buying.is_owned,
-            count_in_time=partial(_count_in_time, buying),
-        )
-        refused = (*refused, *outcome.infeasibilities)
+    workloads = plan_workloads(scenario, buying)
+    outcome = pool_workloads(scenario, workloads, buying)
+    lots, unknown = buying.existing(() if outcome is None else outcome.uses)
+    refused = (
+        *workloads.refused,
+        *(() if outcome is None else outcome.infeasibilities),
+        *unknown,
+        *buying.refused.values(),
+    )
     answer = Answer(
         scenario,
         recorder,
         outcome,
-        (*refused, *buying.refused.values()),
+        refused,
         price_book=price_book_used(snapshot, [each.terms for each in buying.resolved.values()]),
-        hosted=tuple(hosted),
+        hosted=tuple(workloads.hosted),
     )
     try:
         if answer.feasible and outcome is not None:
-            answer = _price(answer, outcome, buying)
+            answer = _price(answer, outcome, buying, lots)
         estimate = describe(answer)
     except AmountTooLarge as error:
         error.pointer = _grows_at(scenario, error.workload)
@@ -138,6 +95,9 @@ def _check_buying(scenario: Scenario, snapshot: CatalogSnapshot) -> None:
         scenario.procurement, gpu_keys=gpu_keys, snapshot=snapshot, pointer=pointer
     )
     check_hosted_rules(scenario, pointer=pointer)
+    for index, lot in enumerate(scenario.existing_gpus):
+        if lot.gpu not in gpu_keys:
+            snapshot.gpu(lot.gpu, pointer=f"/scenario/existing_gpus/{index}/gpu")
     check_price_book(scenario.price_book, snapshot, pointer="/scenario/price_book")
 
 
@@ -172,9 +132,20 @@ def _pool_of(scenario: Scenario, own: PoolKind) -> PoolKind:
     return "shared" if scenario.pooling.kind == "shared" else own
 
 
-def _plan_workloads(
-    scenario: Scenario, buying: Buying
-) -> tuple[list[RunNeed], list[ReplicaCapacity], list[HostedService], tuple[Infeasibility, ...]]:
+@dataclass(frozen=True)
+class Workloads:
+    """What each workload needs on its own, before any pool is sized."""
+
+    runs: Sequence[RunNeed]
+    replicas: Sequence[ReplicaCapacity]
+    hosted: Sequence[HostedService]
+    """Services whose tokens are bought."""
+    refused: tuple[Infeasibility, ...]
+    """Why others cannot run."""
+
+
+def plan_workloads(scenario: Scenario, buying: Buying) -> Workloads:
+    """Plan each run and each replica of a scenario."""
     runs: list[RunNeed] = []
     services: list[ReplicaCapacity] = []
     hosted: list[HostedService] = []
@@ -196,7 +167,23 @@ def _plan_workloads(
             services.append(capacity)
         else:
             refused.extend(capacity)
-    return runs, services, hosted, tuple(refused)
+    return Workloads(runs, services, hosted, tuple(refused))
+
+
+def pool_workloads(scenario: Scenario, workloads: Workloads, buying: Buying) -> PoolsOutcome | None:
+    """Size the pools of planned workloads; None when none of them could be planned."""
+    if not workloads.runs and not workloads.replicas and not workloads.hosted:
+        return None
+    return plan_pools(
+        scenario,
+        workloads.runs,
+        workloads.replicas,
+        recorder=buying.recorder,
+        gpu_multiple=buying.gpu_multiple,
+        site_of=buying.site_of,
+        is_owned=buying.is_owned,
+        count_in_time=partial(_count_in_time, buying),
+    )
 
 
 def _alone(
@@ -247,13 +234,16 @@ def _plan_service(
         recorder=recorder,
         gpu_multiple=buying.gpu_multiple(_pool_of(scenario, "serving"), gpu),
         pointer=pointer,
-        month_count=month_index(service.last_month or scenario.horizon.last_month)
-        - month_index(service.first_month or scenario.horizon.start_month)
-        + 1,
+        month_count=months_of_service(service, scenario.horizon),
     )
 
 
-def _price(answer: Answer, outcome: PoolsOutcome, buying: Buying) -> Answer:
+def _price(
+    answer: Answer,
+    outcome: PoolsOutcome,
+    buying: Buying,
+    lots: Mapping[PoolKey, Sequence[ExistingLot]],
+) -> Answer:
     snapshot = answer.recorder.snapshot
     hosted = [
         replace(each, alone=_alone(each, answer.scenario, snapshot)) for each in answer.hosted
@@ -265,6 +255,7 @@ def _price(answer: Answer, outcome: PoolsOutcome, buying: Buying) -> Answer:
         scenario=answer.scenario,
         recorder=answer.recorder,
         loads=outcome.loads,
+        existing=lots,
         hosted=answer.hosted,
     )
     return replace(

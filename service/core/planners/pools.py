@@ -1,7 +1,7 @@
 """Pools over time: how many GPUs training and serving hold, month by month, and what they do."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import chain
@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from service.core.errors import InvalidScenario
-from service.core.estimates import Infeasibility, PoolSize, Range, Use
+from service.core.estimates import Infeasibility, PoolSize
 from service.core.formulas.calendar import hours_in_month, month_index, month_of
 from service.core.formulas.demand import (
     idle_gpu_hours,
@@ -18,23 +18,24 @@ from service.core.formulas.demand import (
     whole_instances_gpu_count,
 )
 from service.core.hardware import Gpu
-from service.core.hours.bands import scaled, together
 from service.core.hours.harvest import HOUR_NOISE
+from service.core.hours.holding import Holding
 from service.core.hours.service_demand import service_demand
 from service.core.hours.timeline import Counts, Timeline
 from service.core.planners.separate_pool import (
-    Owner,
     Served,
     plan_serving_pool,
     plan_training_pool,
 )
-from service.core.planners.shared_pool import plan_shared_pool
+from service.core.planners.shared_pool import plan_shared_pool, too_few
 from service.core.planners.workloads import (
     PoolsOutcome,
     PoolUse,
     ReplicaCapacity,
     RunNeed,
     RunSchedule,
+    gpu_hour_ranges,
+    gpu_hours_by_use,
 )
 from service.core.recorder import Recorder
 from service.core.scenarios.procurement import PoolKind
@@ -84,10 +85,8 @@ def plan_pools(
     planning.check_starts(runs)
     _check_keys([need.gpu for need in runs] + [capacity.gpu for capacity in services])
     served, lacks = planning.served(services)
-    if scenario.pooling.kind == "separate":
-        pools, late = planning.separate(runs, served)
-    else:
-        pools, late = planning.shared(runs, served, scenario.pooling.fleet_gpu_count)
+    planned = planning.separate if scenario.pooling.kind == "separate" else planning.shared
+    pools, late = planned(runs, served, scenario.pooling.fleet_gpu_count)
     return planning.outcome(pools, runs, (*lacks, *late))
 
 
@@ -146,7 +145,7 @@ class _Planning:
             demand = service_demand(
                 capacity.service,
                 units_per_s_per_replica=capacity.units_per_s_per_replica,
-                gpu_count_per_replica=capacity.gpu_count_per_replica,
+                replica=capacity.size,
                 timeline=self.timeline,
                 recorder=self.recorder.within(f"service:{name}"),
                 pointer=f"/scenario/serving_services/{numbers[name]}",
@@ -157,31 +156,98 @@ class _Planning:
                 found.append((capacity, demand))
         return found, refused
 
+    def holding(self, pool: PoolKind, gpu: Gpu, *, taken: int = 0) -> Holding:
+        """How the GPUs of a pool come; existing ones that another pool has taken are gone."""
+        site = self.site_of(pool, gpu)
+        existing = sum(
+            lot.gpu_count for lot in self.scenario.existing_gpus if lot.serves(gpu.key, site)
+        )
+        return Holding(
+            gpu_multiple=self.gpu_multiple(pool, gpu),
+            owned=self.is_owned(pool, gpu),
+            existing_gpu_count=max(0, existing - taken),
+        )
+
     def separate(
-        self, runs: Sequence[RunNeed], services: Sequence[Served]
+        self, runs: Sequence[RunNeed], services: Sequence[Served], fleet_gpu_count: int | None
     ) -> tuple[list[PoolUse], list[Infeasibility]]:
-        """A pool for the runs and one for the services of each GPU."""
-        pools = [
+        """A pool for the runs and one for the services of each GPU; a given size is that of both.
+
+        Services take existing GPUs first: they hold theirs all the time.
+        """
+        needs = _by_gpu(runs, lambda need: need.gpu)
+        served = _by_gpu(services, lambda item: item[0].gpu)
+        serving = {
+            gpu: plan_serving_pool(
+                gpu, items, holding=self.holding("serving", gpu), timeline=self.timeline
+            )
+            for gpu, items in served.items()
+        }
+        if fleet_gpu_count is not None:
+            return self._in_fleet(needs, served, serving, fleet_gpu_count)
+        training = [
             plan_training_pool(
                 gpu,
-                needs,
-                gpu_multiple=self.gpu_multiple("training", gpu),
+                items,
+                holding=self.holding("training", gpu, taken=_existing_of(serving.get(gpu))),
                 timeline=self.timeline,
-                owned=self.is_owned("training", gpu),
             )
-            for gpu, needs in _by_gpu(runs, lambda need: need.gpu).items()
+            for gpu, items in needs.items()
         ]
-        pools += [
-            plan_serving_pool(
-                gpu,
-                served,
-                gpu_multiple=self.gpu_multiple("serving", gpu),
-                timeline=self.timeline,
-                owned=self.is_owned("serving", gpu),
+        late = [self._too_long(need) for need in runs if self._is_too_long(need)]
+        return [*training, *serving.values()], late
+
+    def _in_fleet(
+        self,
+        needs: Mapping[Gpu, Sequence[RunNeed]],
+        served: Mapping[Gpu, Sequence[Served]],
+        serving: Mapping[Gpu, PoolUse],
+        fleet_gpu_count: int,
+    ) -> tuple[list[PoolUse], list[Infeasibility]]:
+        """Serving holds its peak of a fleet of a given size, and runs queue for the rest."""
+        gpu = self._only_gpu({**needs, **served})
+        pool, items = serving.get(gpu), served.get(gpu, [])
+        taken = _existing_of(pool)
+        apart = 0 if pool is None else int(pool.held.allocated.max())
+        holding = self.holding("training", gpu, taken=taken)
+        rest = fleet_gpu_count - apart
+        if rest < 0 or (needs and not rest):
+            least = max((need.gpus_per_copy for need in needs.get(gpu, ())), default=0)
+            fix = f"fleet_gpu_count {apart + int(holding.whole(least))} holds the serving peak"
+            fix += " and one copy of the largest run." if least else "."
+            short = too_few(
+                items,
+                needs.get(gpu, ()),
+                self.timeline,
+                available=fleet_gpu_count,
+                serving_gpu_count=apart,
+                fix=fix,
             )
-            for gpu, served in _by_gpu(services, lambda item: item[0].gpu).items()
-        ]
-        return pools, [self._too_long(need) for need in runs if self._is_too_long(need)]
+            return [], list(short)
+        if not needs:
+            return list(serving.values()), []
+        training, lacks = plan_shared_pool(
+            gpu,
+            needs[gpu],
+            [],
+            fleet_gpu_count=rest,
+            holding=holding,
+            timeline=self.timeline,
+            recorder=self.recorder,
+            kind="training",
+            apart_gpu_count=apart,
+        )
+        return [*([] if training is None else [training]), *serving.values()], list(lacks)
+
+    def _only_gpu(self, gpus: Mapping[Gpu, object]) -> Gpu:
+        """The one kind of GPU that a given fleet size is about."""
+        if len(gpus) > 1:
+            raise InvalidScenario(
+                f"the workloads stand on {len(gpus)} kinds of GPU, which share nothing: "
+                "one fleet size does not say how many there are of each",
+                pointer="/scenario/pooling/fleet_gpu_count",
+            )
+        return next(iter(gpus))
 
     def shared(
         self, runs: Sequence[RunNeed], services: Sequence[Served], fleet_gpu_count: int | None
@@ -194,12 +260,8 @@ class _Planning:
         needs = _by_gpu(runs, lambda need: need.gpu)
         served = _by_gpu(services, lambda item: item[0].gpu)
         gpus = list({**needs, **served})
-        if fleet_gpu_count is not None and len(gpus) > 1:
-            raise InvalidScenario(
-                f"the workloads stand on {len(gpus)} kinds of GPU, which share nothing: "
-                "one fleet size does not say how many there are of each",
-                pointer="/scenario/pooling/fleet_gpu_count",
-            )
+        if fleet_gpu_count is not None:
+            self._only_gpu({**needs, **served})
         pools: list[PoolUse] = []
         for gpu in gpus:
             pool, missing = plan_shared_pool(
@@ -207,10 +269,9 @@ class _Planning:
                 needs.get(gpu, []),
                 served.get(gpu, []),
                 fleet_gpu_count=fleet_gpu_count,
-                gpu_multiple=self.gpu_multiple("shared", gpu),
+                holding=self.holding("shared", gpu),
                 timeline=self.timeline,
                 recorder=self.recorder,
-                owned=self.is_owned("shared", gpu),
             )
             lacks += missing
             pools += [] if pool is None else [pool]
@@ -276,7 +337,8 @@ class _Planning:
             serving_gpu_counts=self._most_by_month([pool.held.serving for pool in pools]),
             peak_gpu_count=max(self._most_by_month([pool.held.allocated for pool in pools])),
             loads={(pool.kind, pool.gpu.key): pool.held.allocated for pool in pools},
-            allocated_gpu_hours=tuple(_ranges(pool)[0] for pool in pools),
+            allocated_gpu_hours=tuple(gpu_hour_ranges(pool)[0] for pool in pools),
+            uses=tuple(pools),
             infeasibilities=tuple(infeasibilities),
         )
 
@@ -288,15 +350,19 @@ class _Planning:
         """Size and use of a pool, remembered under its name, and its GPU where there are more."""
         name = pool.kind if alone else f"{pool.kind}:{pool.gpu.key}"
         recorder = self.recorder.within(f"pool:{name}")
-        multiple = self.gpu_multiple(pool.kind, pool.gpu)
-        gpu_count = recorder.evaluate(
+        multiple, existing = self.gpu_multiple(pool.kind, pool.gpu), pool.existing_gpu_count
+        added = recorder.evaluate(
             whole_instances_gpu_count,
-            gpu_count=pool.held_gpu_count,
+            gpu_count=pool.held_gpu_count - existing,
             gpu_count_per_instance=multiple,
         )
-        hours = _hours_by_use(pool)
+        gpu_count = existing + added
+        if existing:
+            recorder.note("existing_gpu_count", existing)
+            recorder.note("pool_gpu_count", gpu_count)
+        hours = gpu_hours_by_use(pool)
         allocated = sum(hours.values())
-        held, used = _ranges(pool)
+        held, used = gpu_hour_ranges(pool)
         recorder.note("allocated_gpu_hours", allocated, low=held.low, high=held.high)
         recorder.note("used_gpu_hours", hours["used"], low=used.low, high=used.high)
         recorder.note("redo_gpu_hours", hours["redo"])
@@ -306,7 +372,9 @@ class _Planning:
             gpu=pool.gpu.key,
             site=self.site_of(pool.kind, pool.gpu),
             gpu_count=gpu_count,
-            node_count=gpu_count // multiple,
+            existing_gpu_count=existing,
+            added_gpu_count=added,
+            node_count=-(-gpu_count // multiple),
             allocated_gpu_hours=allocated,
             used_gpu_hours=hours["used"],
             idle_gpu_hours=recorder.evaluate(
@@ -326,36 +394,5 @@ class _Planning:
         )
 
 
-def _hours_by_use(pool: PoolUse) -> dict[Use, float]:
-    hours: dict[Use, float] = {"used": 0.0, "redo": 0.0, "idle": 0.0}
-    for item in pool.hour_uses:
-        hours[item.use] += item.gpu_hours
-    return hours
-
-
-def _ranges(pool: PoolUse) -> tuple[Range, Range]:
-    """GPU-hours held and used, with the ranges that wall clocks and capacities give them.
-
-    The hours of a run go with its wall clock, those of a service with the replicas that it holds
-    and needs; runs and services err independently.
-    """
-    held: dict[Owner, float] = {}
-    used: dict[Owner, float] = {}
-    for item in pool.hour_uses:
-        own = {(item.workload_kind, item.workload): item.gpu_hours} if item.workload else {}
-        for owner, hours in (own or item.held_for).items():
-            held[owner] = held.get(owner, 0.0) + hours
-            if item.use == "used":
-                used[owner] = used.get(owner, 0.0) + hours
-    clocks = {("training", run.need.run.name): run.need.wall_clock_hours for run in pool.runs}
-    named = {("serving", item.capacity.service.name): item for item in pool.services}
-    holding = clocks | {owner: item.held_share for owner, item in named.items()}
-    needing = clocks | {owner: item.needed_share for owner, item in named.items()}
-    exact = Range.exactly(1.0)
-    return (
-        together(
-            scaled(hours, exact if owner[0] in pool.fixed else holding[owner])
-            for owner, hours in held.items()
-        ),
-        together(scaled(hours, needing[owner]) for owner, hours in used.items()),
-    )
+def _existing_of(pool: PoolUse | None) -> int:
+    return 0 if pool is None else pool.existing_gpu_count

@@ -1,6 +1,6 @@
 """Pools that one kind of work has to itself: of runs while they run, of services all the time.
 
-A pool that is owned is held over the whole horizon, whoever uses it.
+What is owned, or there already, is held over the whole horizon, whoever uses it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,16 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.core.estimates import Use, WorkloadKind
-from service.core.formulas.demand import FLOAT_NOISE, whole_instances_gpu_count
+from service.core.formulas.demand import FLOAT_NOISE
 from service.core.hardware import Gpu
 from service.core.hours.harvest import HOUR_NOISE
+from service.core.hours.holding import Holding
 from service.core.hours.service_demand import ServiceDemand
 from service.core.hours.timeline import Amounts, Counts, Timeline
 from service.core.planners.workloads import (
     HeldGpus,
+    HourlyWork,
     HourUse,
     PoolUse,
     ReplicaCapacity,
+    RunHours,
     RunNeed,
     RunSchedule,
     ServiceReplicas,
@@ -94,6 +97,8 @@ def replicas_of(served: Served, *, gpu_count: int) -> ServiceReplicas:
         held_replica_count=int(demand.held.max()),
         gpu_count=gpu_count,
         units_served=demand.units_served,
+        headroom=demand.headroom,
+        ideal_gpu_hours=demand.ideal_gpu_hours,
         needed_share=demand.needed_share,
         held_share=demand.held_share,
     )
@@ -108,76 +113,76 @@ def whole_shares(gpu_count: int, weights: Sequence[int]) -> list[int]:
 
 
 def plan_serving_pool(
-    gpu: Gpu, services: Sequence[Served], *, gpu_multiple: int, timeline: Timeline, owned: bool
+    gpu: Gpu, services: Sequence[Served], *, holding: Holding, timeline: Timeline
 ) -> PoolUse:
-    """Hold the serving GPUs of the busiest hour from the first month of service to the last.
+    """Hold the serving GPUs of the busiest hour from the first hour of service to the last.
 
-    Owned GPUs are held in all months. In each hour every service holds its need with its spare;
-    services whose peaks fall into different hours so hold less together than the sum of their
-    peaks.
+    Owned and existing GPUs are held in all months. In each hour every service holds its need with
+    its spare; services whose peaks fall into different hours so hold less together than the sum of
+    their peaks.
     """
     demands = [demand for _, demand in services]
     held = np.array([demand.monthly(demand.held) for demand in demands])
-    held_count = _peak([(demand, demand.held) for demand in demands])
-    size = whole_instances_gpu_count(gpu_count=held_count, gpu_count_per_instance=gpu_multiple)
-    months = range(min(d.first for d in demands), max(d.stop for d in demands))
-    if owned:
-        months = range(len(timeline.months))
-    hours = slice(timeline.edges[months.start], timeline.edges[months.stop])
-    by_hour = np.zeros(timeline.hour_count, dtype=np.int64)
-    by_hour[hours] = size
+    in_hold: Counts = np.sum([demand.hourly_held for demand in demands], axis=0)
+    held_count = int(in_hold.max())
+    size = int(holding.whole(held_count))
+    always = holding.always(size)
+    served = slice(min(d.hours.start for d in demands), max(d.hours.stop for d in demands))
+    by_hour = np.full(timeline.hour_count, always, dtype=np.int64)
+    by_hour[served] = size
     own = len(services) == 1
+    in_need: Counts = np.sum([demand.hourly_needed for demand in demands], axis=0)
     return PoolUse(
         kind="serving",
         gpu=gpu,
         held_gpu_count=held_count,
-        needed_peak_gpu_count=_peak([(demand, demand.needed) for demand in demands]),
-        hours=float(hours.stop - hours.start),
-        hour_uses=tuple(_serving_uses(gpu, demands, held, months, size)),
+        needed_peak_gpu_count=int(in_need.max()),
+        hours=float(np.count_nonzero(by_hour)),
+        hour_uses=tuple(_serving_uses(gpu, demands, held, by_hour)),
         services=tuple(
             replicas_of(served, gpu_count=size if own else int(most))
             for served, most in zip(services, held.max(axis=1), strict=True)
         ),
         runs=(),
         held=HeldGpus(np.zeros_like(by_hour), by_hour, by_hour),
+        hourly=HourlyWork(
+            allocated=by_hour.astype(np.float64),
+            serving_held=in_hold,
+            serving_needed=in_need,
+            training_used=np.zeros(by_hour.size),
+            redo=np.zeros(by_hour.size),
+        ),
+        existing_gpu_count=min(size, holding.existing_gpu_count),
     )
 
 
-def _peak(parts: Sequence[tuple[ServiceDemand, Counts]]) -> int:
-    """Most GPUs that replicas of all services take in one hour. [count]"""
-    if len(parts) == 1:
-        demand, replicas = parts[0]
-        return int(demand.monthly(replicas).max())
-    total: Counts = np.sum([demand.hourly(replicas) for demand, replicas in parts], axis=0)
-    return int(total.max())
-
-
 def _serving_uses(
-    gpu: Gpu, demands: Sequence[ServiceDemand], held: Counts, months: range, size: int
+    gpu: Gpu, demands: Sequence[ServiceDemand], held: Counts, by_hour: Counts
 ) -> Iterator[HourUse]:
     """Used and idle hours; idle is shared as each service would leave it, holding its own peak."""
-    timeline = demands[0].timeline
+    timeline, size = demands[0].timeline, int(by_hour.max())
     used = np.array([demand.used_gpu_hours() for demand in demands])
     most = [demand.monthly(demand.needed) for demand in demands]
-    least = np.array([demand.monthly(demand.needed, np.minimum) for demand in demands])
+    least = np.array([timeline.by_month(d.hourly_needed, np.minimum) for d in demands])
+    allocated, hours = timeline.by_month(by_hour), timeline.by_month(np.sign(by_hour))
+    span = np.flatnonzero(by_hour)[[0, -1]] + (0, 1)
     peaks: dict[Owner, float] = {
         ("serving", demand.service.name): float(own.max())
         for demand, own in zip(demands, held, strict=True)
     }
-    for month in months:
+    for month in np.flatnonzero(allocated).tolist():
         here = PoolMonth("serving", gpu, timeline, month)
-        hours, weights = float(timeline.month_hours[month]), held[:, month].tolist()
+        charge = partial(here.use, "serving", first=float(span[0]), last=float(span[1]))
+        weights, idle = held[:, month].tolist(), float(allocated[month] - used[:, month].sum())
         if not any(weights):
-            idle = size * hours
-            share = in_proportion(idle, peaks)
-            yield here.use("serving", None, "idle", gpu_hours=idle, gpu_count=size, held_for=share)
+            shared, count = in_proportion(idle, peaks), idle / hours[month]
+            yield charge(None, "idle", gpu_hours=idle, gpu_count=ceil(count), held_for=shared)
             continue
         shares = np.array(whole_shares(max(size, sum(weights)), weights))
-        alone = shares * hours - used[:, month]
-        idle = size * hours - used[:, month].sum()
+        alone = shares * hours[month] - used[:, month]
         idle_most = np.minimum(shares - least[:, month], size - least[:, month].sum())
         for index in np.flatnonzero(weights).tolist():
-            charged = partial(here.use, "serving", demands[index].service.name)
+            charged = partial(charge, demands[index].service.name)
             busy = used[index, month]
             yield charged("used", gpu_hours=busy, gpu_count=most[index][month])
             if idle > 0 and alone[index] > 0:
@@ -198,11 +203,12 @@ class _Stretches:
 
 
 def plan_training_pool(
-    gpu: Gpu, needs: Sequence[RunNeed], *, gpu_multiple: int, timeline: Timeline, owned: bool
+    gpu: Gpu, needs: Sequence[RunNeed], *, holding: Holding, timeline: Timeline
 ) -> PoolUse:
-    """Hold the GPUs of the runs while they run, in whole instances of all that run at once.
+    """Hold the GPUs of the runs while they run, added ones in whole instances of all that run.
 
-    Owned GPUs are held over the whole horizon; what no run holds of them is idle in nobody's name.
+    Owned and existing GPUs are held over the whole horizon; what no run holds of them is idle in
+    nobody's name.
     GPUs that whole instances add are idle in the name of the runs, in proportion to their GPUs.
     """
     starts = np.array([timeline.hour_of(need.start) for need in needs])
@@ -212,34 +218,62 @@ def plan_training_pool(
     cuts = np.unique(np.concatenate((timeline.edges, starts, ends)))
     running = (starts[:, None] <= cuts[:-1]) & (cuts[1:] <= ends[:, None])
     needed: Counts = np.array([need.gpu_count for need in needs], dtype=np.int64) @ running
-    held = whole_instances_gpu_count(gpu_count=needed, gpu_count_per_instance=gpu_multiple)
-    by_hour = np.zeros(timeline.hour_count, dtype=np.int64)
+    held = holding.whole(needed)
+    always = holding.always(int(held.max()))
+    by_hour = np.full(timeline.hour_count, always, dtype=np.int64)
     for first, last, count in zip(cuts[:-1], cuts[1:], held, strict=True):
         hours = slice(int(first), ceil(last))
         by_hour[hours] = np.maximum(by_hour[hours], count)
     month = np.searchsorted(timeline.edges, cuts[:-1], side="right") - 1
     stretches = _Stretches(np.diff(cuts), month, running, held)
     uses = list(_training_uses(gpu, needs, timeline, stretches))
-    if owned:
-        by_hour[:] = held.max()
-        uses += _between_runs(gpu, needs, timeline, stretches)
+    if always:
+        uses += _between_runs(gpu, needs, timeline, stretches, always)
+    schedules = tuple(map(partial(_alone, timeline), needs, starts.tolist(), lasting.tolist()))
     return PoolUse(
         kind="training",
         gpu=gpu,
         held_gpu_count=int(needed.max()),
         needed_peak_gpu_count=int(needed.max()),
-        hours=float(stretches.hours[owned | (needed > 0)].sum()),
+        hours=float(stretches.hours[(always > 0) | (needed > 0)].sum()),
         hour_uses=tuple(sorted(uses, key=lambda use: use.month)),
         services=(),
-        runs=tuple(
-            RunSchedule(need, timeline.moment(start + hours), need.gpu_count * hours)
-            if start + hours <= timeline.hour_count + HOUR_NOISE
-            else RunSchedule(need, need.finish, need.gpu_hours)
-            for need, start, hours in zip(needs, starts.tolist(), lasting.tolist(), strict=True)
-        ),
+        runs=schedules,
         held=HeldGpus(by_hour, np.zeros_like(by_hour), by_hour),
-        fixed=frozenset({"training"} if owned else ()),
+        hourly=HourlyWork(
+            allocated=_by_hour(cuts, np.maximum(held, always), timeline),
+            serving_held=np.zeros_like(by_hour),
+            serving_needed=np.zeros_like(by_hour),
+            training_used=_by_hour(cuts, needed, timeline),
+            redo=np.zeros(by_hour.size),
+        ),
+        fixed=frozenset({"training"} if holding.owned else ()),
+        existing_gpu_count=min(int(held.max()), holding.existing_gpu_count),
     )
+
+
+def _alone(timeline: Timeline, need: RunNeed, start: float, hours: float) -> RunSchedule:
+    """A run on GPUs of its own; what would outlive the horizon as if it went on."""
+    end = start + hours
+    work = _by_hour(np.array([start, end]), np.array([need.gpu_count]), timeline)
+    inside = slice(int(start), ceil(min(end, timeline.hour_count)))
+    alone = RunHours(
+        first=inside.start,
+        gpus=np.full(inside.stop - inside.start, need.gpu_count),
+        used=work[inside],
+        redo=np.zeros(inside.stop - inside.start),
+        returned=np.zeros(inside.stop - inside.start, dtype=np.int64),
+    )
+    if end > timeline.hour_count + HOUR_NOISE:
+        return RunSchedule(need, need.finish, need.gpu_hours, alone)
+    return RunSchedule(need, timeline.moment(end), need.gpu_count * hours, alone)
+
+
+def _by_hour(cuts: Amounts, counts: Counts, timeline: Timeline) -> Amounts:
+    """GPU-hours in each hour of the horizon of GPUs held between cuts. [gpu_hour]"""
+    until = np.concatenate(([0.0], np.cumsum(np.diff(cuts) * counts)))
+    marks = np.interp(np.arange(timeline.hour_count + 1), cuts, until)
+    return np.diff(marks)
 
 
 def _training_uses(
@@ -268,15 +302,14 @@ def _training_uses(
 
 
 def _between_runs(
-    gpu: Gpu, needs: Sequence[RunNeed], timeline: Timeline, stretches: _Stretches
+    gpu: Gpu, needs: Sequence[RunNeed], timeline: Timeline, stretches: _Stretches, always: int
 ) -> Iterator[HourUse]:
-    """What no run holds of a pool that is owned: idle, and each run's by the GPUs it needs."""
-    size = int(stretches.held.max())
+    """What no run holds of the GPUs that stay: idle, and each run's by the GPUs it needs."""
     peaks: dict[Owner, float] = {("training", need.run.name): need.gpu_count for need in needs}
-    free = size - stretches.held
+    free = np.maximum(always - stretches.held, 0)
     idle = without_noise(
         np.bincount(stretches.month, weights=free * stretches.hours).astype(np.float64),
-        (size * timeline.month_hours).astype(np.float64),
+        (always * timeline.month_hours).astype(np.float64),
     )
     for month in np.flatnonzero(idle).tolist():
         yield PoolMonth("training", gpu, timeline, month).use(

@@ -7,7 +7,7 @@ import numpy as np
 from service.core.errors import InvalidScenario, NoConstants
 from service.core.estimates import Infeasibility
 from service.core.hardware import Gpu
-from service.core.hours.service_demand import resolved_headroom
+from service.core.hours.headroom import resolved_headroom
 from service.core.recorder import Recorder
 from service.core.replica.lookup import Lookup, engine_qualifiers
 from service.core.replica.passes import Traffic

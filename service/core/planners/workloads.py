@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.core.estimates import (
+    HeadroomPart,
     Infeasibility,
     PoolSize,
     Range,
@@ -17,11 +18,16 @@ from service.core.estimates import (
     Use,
     WorkloadKind,
 )
+from service.core.formulas.demand import FLOAT_NOISE
 from service.core.hardware import Gpu
+from service.core.hours.bands import scaled, together
+from service.core.hours.harvest import HOUR_NOISE
+from service.core.hours.headroom import ReplicaSize
 from service.core.parallelism import ParallelLayout
 from service.core.scenarios.procurement import PoolKind
 from service.core.scenarios.serving_service import ServingService
 from service.core.scenarios.training_run import TrainingRun
+from service.core.units import BYTES_PER_GIB
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,12 @@ class ReplicaCapacity:
     ttft_p95_s: Range | None = None
     tpot_mean_s: Range | None = None
 
+    @property
+    def size(self) -> ReplicaSize:
+        """What decides how long it starts and how it fails."""
+        weights = None if self.memory is None else self.memory.weights * BYTES_PER_GIB
+        return ReplicaSize(self.gpu, self.gpu_count_per_replica, weights)
+
 
 @dataclass(frozen=True)
 class HourUse:
@@ -114,10 +126,30 @@ class ServiceReplicas:
     """GPUs of the held replicas, rounded up to whole instances where the pool is its own."""
     units_served: float
     """Units over all months of the service."""
+    headroom: tuple[HeadroomPart, ...]
+    """What is held above the need in the busiest hour, by cause."""
+    ideal_gpu_hours: float
+    """GPU-hours of replicas that are always just as many as the demand fills, parts included."""
     needed_share: Range
     """GPU-hours needed over the typical ones, by the range of a replica's capacity."""
     held_share: Range
     """GPUs held over the typical ones, by the same range."""
+
+
+@dataclass(frozen=True)
+class RunHours:
+    """What a run does in each of its hours."""
+
+    first: int
+    """Its first hour in the horizon."""
+    gpus: NDArray[np.int64]
+    """GPUs that it holds."""
+    used: NDArray[np.float64]
+    """GPU-hours of progress."""
+    redo: NDArray[np.float64]
+    """GPU-hours of redo and restart."""
+    returned: NDArray[np.int64]
+    """GPUs that it gives back at the start of the hour."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +160,8 @@ class RunSchedule:
     finish: datetime
     gpu_hours: float
     """GPU-hours that it holds, redo included."""
+    hours: RunHours | None = field(default=None, compare=False)
+    """Its hours within the horizon; None where it has no pool."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +174,29 @@ class HeldGpus:
     """By services, their spare and whole instances included where the pool is theirs."""
     allocated: NDArray[np.int64]
     """By the pool."""
+
+
+@dataclass(frozen=True)
+class HourlyWork:
+    """GPU-hours of a pool in each hour of the horizon: of what it holds, all that is not idle."""
+
+    allocated: NDArray[np.float64]
+    """Held by the pool."""
+    serving_held: NDArray[np.int64]
+    """Held by services, their spare included."""
+    serving_needed: NDArray[np.int64]
+    """Needed by services."""
+    training_used: NDArray[np.float64]
+    """Progress of runs."""
+    redo: NDArray[np.float64]
+    """Redo and restarts of runs after preemptions."""
+
+    @property
+    def idle(self) -> NDArray[np.float64]:
+        """Held without need: spare of services, and what no run takes."""
+        rest = self.allocated - self.serving_needed - self.training_used - self.redo
+        noise = HOUR_NOISE + FLOAT_NOISE * self.allocated
+        return np.where(np.abs(rest) <= noise, 0.0, rest)
 
 
 @dataclass(frozen=True)
@@ -159,9 +216,12 @@ class PoolUse:
     services: tuple[ServiceReplicas, ...]
     runs: tuple[RunSchedule, ...]
     held: HeldGpus
+    hourly: HourlyWork
     preempted_gpu_count_per_day: float = 0.0
     fixed: frozenset[WorkloadKind] = frozenset()
     """Kinds of work whose GPUs are held all the time, however fast they turn out to be."""
+    existing_gpu_count: int = 0
+    """GPUs of the pool that are there already."""
 
 
 @dataclass(frozen=True)
@@ -185,4 +245,42 @@ class PoolsOutcome:
     """GPUs that each pool holds in each hour of the horizon, by its kind and GPU."""
     allocated_gpu_hours: tuple[Range, ...]
     """GPU-hours that each pool holds, with their range."""
+    uses: tuple[PoolUse, ...] = field(compare=False, default=())
+    """Each pool hour by hour, in the order of `pools`."""
     infeasibilities: tuple[Infeasibility, ...] = ()
+
+
+def gpu_hours_by_use(pool: PoolUse) -> dict[Use, float]:
+    """GPU-hours of a pool that are used, redone and idle. [gpu_hour]"""
+    hours: dict[Use, float] = {"used": 0.0, "redo": 0.0, "idle": 0.0}
+    for item in pool.hour_uses:
+        hours[item.use] += item.gpu_hours
+    return hours
+
+
+def gpu_hour_ranges(pool: PoolUse) -> tuple[Range, Range]:
+    """GPU-hours held and used, with the ranges that wall clocks and capacities give them.
+
+    The hours of a run go with its wall clock, those of a service with the replicas that it holds
+    and needs; runs and services err independently.
+    """
+    held: dict[tuple[WorkloadKind, str], float] = {}
+    used: dict[tuple[WorkloadKind, str], float] = {}
+    for item in pool.hour_uses:
+        own = {(item.workload_kind, item.workload): item.gpu_hours} if item.workload else {}
+        for owner, hours in (own or item.held_for).items():
+            held[owner] = held.get(owner, 0.0) + hours
+            if item.use == "used":
+                used[owner] = used.get(owner, 0.0) + hours
+    clocks = {("training", run.need.run.name): run.need.wall_clock_hours for run in pool.runs}
+    named = {("serving", item.capacity.service.name): item for item in pool.services}
+    holding = clocks | {owner: item.held_share for owner, item in named.items()}
+    needing = clocks | {owner: item.needed_share for owner, item in named.items()}
+    exact = Range.exactly(1.0)
+    return (
+        together(
+            scaled(hours, exact if owner[0] in pool.fixed else holding[owner])
+            for owner, hours in held.items()
+        ),
+        together(scaled(hours, needing[owner]) for owner, hours in used.items()),
+    )

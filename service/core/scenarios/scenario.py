@@ -1,12 +1,14 @@
 """The question: what must run, how the fleet is shared, how it is bought, over which months."""
 
+from datetime import date
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 from typing_extensions import TypeAliasType
 
 from service.core.assumptions import AssumptionName
-from service.core.formulas.calendar import month_index, month_of
+from service.core.formulas.calendar import first_day, last_day, month_index, month_of
+from service.core.scenarios.existing import ExistingGpus
 from service.core.scenarios.procurement import ProcurementRule
 from service.core.scenarios.serving_service import ServingService
 from service.core.scenarios.training_run import TrainingRun
@@ -41,10 +43,33 @@ class Horizon(Value):
         return month_of(month_index(self.start_month) + self.month_count - 1)
 
     @property
+    def first_day(self) -> date:
+        """First day of the horizon."""
+        return first_day(self.start_month)
+
+    @property
+    def last_day(self) -> date:
+        """Last day of the horizon."""
+        return last_day(self.last_month)
+
+    @property
     def months(self) -> tuple[str, ...]:
         """All months in order."""
         first = month_index(self.start_month)
         return tuple(month_of(first + offset) for offset in range(self.month_count))
+
+
+def days_of_service(service: ServingService, horizon: Horizon) -> tuple[date, date]:
+    """First and last day of a service; where it names none, those of the horizon."""
+    first = service.launch_date or first_day(service.first_month or horizon.start_month)
+    last = service.retirement_date or last_day(service.last_month or horizon.last_month)
+    return first, last
+
+
+def months_of_service(service: ServingService, horizon: Horizon) -> int:
+    """Months in which a service is there, those at its ends counted whole. [count]"""
+    first, last = days_of_service(service, horizon)
+    return month_index(f"{last:%Y-%m}") - month_index(f"{first:%Y-%m}") + 1
 
 
 class SeparatePooling(Value):
@@ -52,6 +77,9 @@ class SeparatePooling(Value):
 
     kind: Literal["separate"]
     """Kind of pooling."""
+    fleet_gpu_count: Count | None = None
+    """Size of the fleet: serving holds its peak, and runs queue for the rest of it; null gives each
+    run GPUs of its own."""
 
 
 class SharedPooling(Value):
@@ -86,6 +114,9 @@ class Scenario(Value):
     """How GPUs are paid for: the first rule that matches a pool and GPU holds."""
     price_book: Key | None = None
     """Price book of the team whose negotiated prices stand above the catalog's; null takes none."""
+    existing_gpus: Annotated[tuple[ExistingGpus, ...], Field(max_length=50)] = ()
+    """GPUs that are owned already: used first, in this order, and in pools apart by serving before
+    training; the rules above pay for what a plan adds. What no pool needs is left out."""
     assumption_overrides: Annotated[
         dict[AssumptionName, Number], Field(max_length=200, default_factory=dict)
     ]
@@ -100,9 +131,16 @@ class Scenario(Value):
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
             raise ValueError(f"workload names are not unique: {', '.join(map(repr, repeated))}")
+        for lot in self.existing_gpus:
+            if lot.purchase_date is not None and lot.purchase_date > self.horizon.first_day:
+                raise ValueError(
+                    f"existing_gpus: {lot.purchase_date} is after the first day of the horizon"
+                )
         for service in self.serving_services:
-            first = service.first_month or self.horizon.start_month
-            last = service.last_month or self.horizon.last_month
-            if not self.horizon.start_month <= first <= last <= self.horizon.last_month:
-                raise ValueError(f"{service.name!r}: first_month..last_month is not in the horizon")
+            first, last = days_of_service(service, self.horizon)
+            if not self.horizon.first_day <= first <= last <= self.horizon.last_day:
+                raise ValueError(
+                    f"{service.name!r}: its first and last month or day of service are not in the "
+                    "horizon"
+                )
         return self

@@ -11,6 +11,7 @@ from service.core.scenarios.replica_settings import ReplicaSettings
 from service.core.value import (
     Count,
     CountOrZero,
+    IsoDate,
     Key,
     Month,
     NonNegative,
@@ -55,8 +56,69 @@ Capacity = TypeAliasType(
 """How the capacity of a replica is known."""
 
 
+class BurstHeadroom(Value):
+    """Hold what a busy moment asks for above the mean of its hour."""
+
+    percentile_fraction: Annotated[PositiveFraction, Field(lt=1)] = 0.99
+    """Share of the windows whose load is held."""
+    window_s: Annotated[Number, Field(ge=1, le=3600)] = 60.0
+    """Length of a window: what is shorter waits in a queue."""
+    over_mean_ratio: Annotated[Number, Field(ge=1, le=1000)] | None = None
+    """Load at that percentile over the mean of its hour, as measured; null takes arrivals whose
+    counts scatter as the catalog's `arrival_dispersion_ratio` says."""
+
+
+class ForecastHeadroom(Value):
+    """Hold more than is forecast."""
+
+    error_fraction: Annotated[NonNegative, Field(le=10)] | None = None
+    """Share by which the load may exceed its forecast; null takes the catalog's."""
+
+
+class ColdStartHeadroom(Value):
+    """Hold what the steepest rise of the day or week adds while a replica starts."""
+
+    duration_s: Annotated[NonNegative, Field(le=604_800)] | None = None
+    """Seconds from the wish for a replica to its first answer; null adds the time in which its
+    weights are loaded to the catalog's time in which it starts."""
+    weights_gb_per_replica: Positive | None = None
+    """Weights that a replica loads in GB; null takes those of the estimated replica."""
+    storage_gb_per_s_per_node: Positive | None = None
+    """Speed at which one node reads weights; null takes the catalog's."""
+
+
+class MaintenanceHeadroom(Value):
+    """Hold what is taken out for upgrades and repairs that are planned."""
+
+    out_fraction: Annotated[NonNegative, Field(le=0.9)] | None = None
+    """Share of the replicas that is out at a time; null takes the catalog's."""
+
+
+class FailureHeadroom(Value):
+    """Hold as many spares as it takes for enough replicas to work at a time."""
+
+    target_fraction: Annotated[PositiveFraction, Field(lt=1)] = 0.999
+    """Share of the time in which enough work."""
+    failures_per_1000_node_days: NonNegative | None = None
+    """Failures of servers; null takes the catalog's."""
+    repair_hours: Annotated[NonNegative, Field(le=8760)] | None = None
+    """Hours until a failed server is back; null takes the catalog's."""
+
+
+class ZoneHeadroom(Value):
+    """Spread replicas evenly over zones, and outlive the loss of one of them."""
+
+    zone_count: Annotated[Count, Field(ge=2, le=100)]
+    """Zones in all."""
+
+
 class Headroom(Value):
-    """What is held above the need, on whole replicas."""
+    """What is held above the need, on whole replicas.
+
+    Held are the need with the named causes that are switched on, in the order in which they stand
+    here; then the spare; then what the loss of a zone takes. All named causes are off by default.
+    They do not replace the spare: where they stand for it, `spare_fraction` is given as 0.
+    """
 
     target_utilization_fraction: PositiveFraction | None = None
     """Share of a replica's capacity that is planned on; null: 1.0 with a spare, 0.8 without."""
@@ -66,6 +128,18 @@ class Headroom(Value):
     """Replicas held on top of that."""
     minimum_replica_count: Annotated[Count, Field(le=1_000_000)] = 1
     """Replicas needed even without load."""
+    burst: BurstHeadroom | None = None
+    """Busy moments within an hour; null holds nothing for them."""
+    forecast_error: ForecastHeadroom | None = None
+    """A load above its forecast; null holds nothing for it."""
+    cold_start: ColdStartHeadroom | None = None
+    """A load that rises while replicas start; null holds nothing for it."""
+    maintenance: MaintenanceHeadroom | None = None
+    """Planned work on nodes; null holds nothing for it."""
+    failures: FailureHeadroom | None = None
+    """Failed servers; null holds nothing for them."""
+    zone_loss: ZoneHeadroom | None = None
+    """Loss of one of several zones; null holds nothing for it."""
 
 
 Load = TypeAliasType(
@@ -109,6 +183,12 @@ class ServingService(Value):
     """First month of service; the horizon's when null."""
     last_month: Month | None = None
     """Last month of service; the horizon's when null."""
+    launch_date: IsoDate | None = None
+    """First day of service (UTC), in place of `first_month`."""
+    retirement_date: IsoDate | None = None
+    """Last day of service (UTC), in place of `last_month`."""
+    priority: Annotated[CountOrZero, Field(le=1000)] = 0
+    """Where a given fleet is too small, services of a higher one are served first."""
     objectives: Objectives | None = None
     """Latency to hold; null sizes for throughput only, and an advisory says so."""
     capacity: Capacity = EstimatedCapacity()
@@ -129,6 +209,9 @@ class ServingService(Value):
             raise ValueError("replica: a measured capacity holds all that it says; leave it out")
         if self.load.kind == "daily_tokens" and not self.tokens_per_unit:
             raise ValueError("daily_tokens needs input_tokens_mean and output_tokens_mean")
+        for month, day in (("first_month", "launch_date"), ("last_month", "retirement_date")):
+            if getattr(self, month) is not None and getattr(self, day) is not None:
+                raise ValueError(f"{month} and {day} are two answers to one question: give one")
         mean, tail = self.tokens_per_unit, self.sequence_tokens_p95
         if tail is not None and mean is not None and tail < mean:
             raise ValueError("sequence_tokens_p95 is below the mean input and output together")

@@ -12,6 +12,7 @@ from service.core.scenarios.stacks import LossKind, SoftwareStack
 from service.core.scenarios.training_state import Offload, StateRecipeName
 from service.core.value import (
     Count,
+    CountOrZero,
     Flag,
     IsoDate,
     NonNegative,
@@ -166,6 +167,8 @@ class TrainingRun(Value):
     """Multiplies the hours: ablations and failed runs."""
     elastic: Flag = False
     """True when a preemption takes only the GPUs it needs instead of restarting the whole run."""
+    priority: Annotated[CountOrZero, Field(le=1000)] = 0
+    """Runs of a higher one take GPUs that are shared, or of a given fleet, before others."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

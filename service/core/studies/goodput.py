@@ -18,7 +18,6 @@ from service.core.scenarios.refs import ArchitectureRef, GpuRef
 from service.core.scenarios.training_run import Reliability, TrainingRun
 from service.core.scenarios.training_state import STATE_RECIPES, StateRecipeName
 from service.core.snapshot import CatalogSnapshot
-from service.core.studies.spares import node_count_with_spares
 from service.core.units import BYTES_PER_GB, HOURS_PER_DAY, SECONDS_PER_HOUR
 from service.core.value import (
     Amount,
@@ -255,9 +254,11 @@ def _nodes(question: GoodputQuestion, model: FailureModel, per_day: float) -> di
     )
     held = None
     if working > 0.5:
-        held = node_count_with_spares(
-            needed_count=needed,
-            availability_fraction=float(working),
-            target_fraction=question.spare_target_fraction,
+        held = int(
+            reliability.node_count_with_spares(
+                needed_count=needed,
+                availability_fraction=float(working),
+                target_fraction=question.spare_target_fraction,
+            )
         )
     return {"needed_node_count": needed, "node_count_with_spares": held}

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.core.hours.harvest import Job, alone, harvest, harvest_in_turn, smallest_fleet
+from service.core.hours.holding import Holding
 
 LAWS = settings(max_examples=60, deadline=None, derandomize=True)
 HOURS = 10 * 24
@@ -59,7 +60,7 @@ def test_runs_together_never_hold_more_than_is_free(many, free):
 @given(many=st.lists(jobs(), min_size=1, max_size=3), held=FREE, multiple=st.sampled_from((1, 8)))
 def test_the_smallest_fleet_ends_all_runs_in_time(many, held, multiple):
     serving = np.tile(np.array(held), HOURS // 24)
-    fleet, schedules = smallest_fleet(many, serving, gpu_multiple=multiple)
+    fleet, schedules = smallest_fleet(many, serving, holding=Holding(multiple))
     total = serving.copy()
     for schedule in schedules:
         assert schedule.in_time
@@ -100,5 +101,5 @@ def test_the_next_run_starts_in_the_hour_after_the_first_one_ends():
 
 def test_the_fewest_gpus_come_from_the_work_where_nothing_is_lost():
     # 8 · 24 GPU-hours within 48 hours beside 5 GPUs of serving: 4 + 5 = 9 GPUs.
-    fleet, _ = smallest_fleet([job(due=48.0)], np.full(HOURS, 5), gpu_multiple=1)
+    fleet, _ = smallest_fleet([job(due=48.0)], np.full(HOURS, 5), holding=Holding(1))
     assert fleet == 9

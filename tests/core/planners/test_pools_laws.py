@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.core.estimates import Range
+from service.core.hours.headroom import ReplicaSize
 from service.core.hours.service_demand import service_demand
 from service.core.hours.timeline import Timeline
 from service.core.scenarios.demand import profile_factors
 from service.core.scenarios.scenario import Horizon
-from tests.pool_builders import need, pools, recorder, run, service, shared
+from tests.pool_builders import GPU, need, pools, recorder, run, service, shared
 
 LAWS = settings(max_examples=40, deadline=None, derandomize=True)
 MONTHS = 3
@@ -157,7 +158,7 @@ def test_no_hour_serves_less_than_its_demand(document, speed):
     demand = service_demand(
         served,
         units_per_s_per_replica=Range.exactly(speed),
-        gpu_count_per_replica=1,
+        replica=ReplicaSize(GPU, 1),
         timeline=timeline,
         recorder=recorder(),
         pointer="",
@@ -165,7 +166,7 @@ def test_no_hour_serves_less_than_its_demand(document, speed):
     local, _ = timeline.cycle(served.time_zone, 24)
     growth = (1 + served.growth_per_month_fraction) ** timeline.month_of_hour
     load = document["peak"] * growth * np.array(profile_factors(served.demand_profile))[local]
-    needed, held = demand.hourly(demand.needed), demand.hourly(demand.held)
+    needed, held = demand.hourly_needed, demand.hourly_held
     assert (needed * speed >= load * (1 - 1e-9)).all()
     assert (held >= needed).all()
     assert (needed >= 1).all()

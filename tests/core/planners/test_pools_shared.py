@@ -81,7 +81,7 @@ def test_a_fleet_below_the_serving_peak_is_refused_with_the_size_that_serves():
     eleven = service(peak=11, capacity=1, headroom={"spare_fraction": 0.0})
     outcome = pools([], [eleven], pooling=shared(33))
     (lack,) = outcome.infeasibilities
-    assert (lack.code, lack.workload, lack.needed, lack.available) == ("fleet", None, 56, 40)
+    assert (lack.code, lack.workload, lack.needed, lack.available) == ("fleet", "assistant", 56, 40)
     assert lack.nearest_fix == "fleet_gpu_count 56 serves every hour."
     assert pools([], [eleven], pooling=shared(56)).infeasibilities == ()
     assert outcome.pools == ()

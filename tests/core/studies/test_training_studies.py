@@ -5,10 +5,10 @@ import math
 import pytest
 
 from service.core.errors import InvalidScenario
+from service.core.formulas.reliability import node_count_with_spares
 from service.core.studies.communication import CommunicationQuestion, estimate_communication
 from service.core.studies.goodput import GoodputQuestion, estimate_goodput
 from service.core.studies.runs import TrainingQuestion
-from service.core.studies.spares import node_count_with_spares
 from service.core.studies.training_memory import estimate_training_memory
 from service.core.studies.training_run import TrainingRunQuestion, estimate_training_run
 from tests.core.training_runs import MFU_40, by, given, need, on, snapshot
