@@ -9,7 +9,7 @@ from service.core.estimates import Range
 from service.core.hardware import Gpu, PeakRates
 from service.core.parallelism import ParallelLayout
 from service.core.planners.pools import plan_pools
-from service.core.planners.workloads import ReplicaCapacity, RunNeed
+from service.core.pooling.workloads import ReplicaCapacity, RunNeed
 from service.core.recorder import Recorder
 from service.core.scenarios.scenario import Scenario
 from service.core.scenarios.serving_service import ServingService

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from service.core import pricing
 from service.core.errors import InvalidScenario
 from service.core.hardware import Gpu, PeakRates
-from service.core.planners.workloads import HourUse
+from service.core.pooling.workloads import HourUse
 from service.core.pricing import (
     CENT,
     MILLIONTH,

@@ -8,7 +8,7 @@ from pathlib import Path
 from service.catalog.resolve import snapshot_from_folder
 from service.core.parallelism.axes import LayoutAxes
 from service.core.planners.training import plan_training_run
-from service.core.planners.workloads import RunNeed
+from service.core.pooling.workloads import RunNeed
 from service.core.recorder import Recorder
 from service.core.run.case import resolve
 from service.core.scenarios.scenario import Horizon

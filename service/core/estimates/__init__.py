@@ -5,6 +5,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
+from service.core.estimates.held import ExistingUse as ExistingUse
+from service.core.estimates.held import HeadroomCause as HeadroomCause
+from service.core.estimates.held import HeadroomPart as HeadroomPart
+from service.core.estimates.held import PoolSize as PoolSize
 from service.core.estimates.lines import CostCategory as CostCategory
 from service.core.estimates.lines import CostLine as CostLine
 from service.core.estimates.lines import PurchaseKind as PurchaseKind
@@ -12,7 +16,6 @@ from service.core.estimates.lines import Use as Use
 from service.core.estimates.lines import WorkloadKind as WorkloadKind
 from service.core.parallelism import ParallelLayout
 from service.core.prices import PriceBookUsed
-from service.core.scenarios.procurement import PoolKind
 from service.core.units import Per, Unit
 from service.core.value import NO_NUL, Amount, Currency, LongText, Month, Text, Value
 
@@ -198,23 +201,6 @@ class TrainingRunEstimate(Value):
     runs and services are together `totals.amount`; null in an infeasible plan."""
 
 
-HeadroomCause = Literal[
-    "burst", "forecast_error", "cold_start", "maintenance", "failures", "spare", "zone_loss"
-]
-"""Why replicas are held above the need, in the order in which they are added."""
-
-
-class HeadroomPart(Value):
-    """What one cause adds to what a service holds in its busiest hour."""
-
-    cause: HeadroomCause
-    """Why it is held."""
-    replica_count: int
-    """Replicas that it adds."""
-    gpu_count: int
-    """Their GPUs."""
-
-
 class ServingServiceEstimate(Value):
     """What one service needs."""
 
@@ -259,37 +245,6 @@ class ServingServiceEstimate(Value):
     """Provider whose tokens are bought in place of GPUs; then every count of GPUs is 0."""
 
 
-class PoolSize(Value):
-    """One pool of equal GPUs."""
-
-    name: PoolKind
-    """What the pool is for."""
-    gpu: Text
-    """Key of the GPU."""
-    site: Text | None
-    """Site of owned nodes."""
-    gpu_count: int
-    """GPUs at the peak."""
-    existing_gpu_count: int = 0
-    """Those of them that are there already, used first."""
-    added_gpu_count: int = 0
-    """Those that the plan adds, in whole instances or nodes."""
-    node_count: int
-    """Whole instances or nodes; of existing GPUs as many as hold them."""
-    allocated_gpu_hours: float
-    """GPU-hours that are paid for; of owned GPUs all hours of the horizon."""
-    used_gpu_hours: float
-    """GPU-hours that workloads need."""
-    idle_gpu_hours: float
-    """GPU-hours that are held without need; with used and redo they are all that is paid for."""
-    redo_gpu_hours: float = 0.0
-    """GPU-hours spent again after preemptions."""
-    mean_over_peak_fraction: float
-    """Mean need over peak need."""
-    preempted_gpu_count_per_day: float
-    """GPUs that serving takes back from training on a mean day."""
-
-
 class PlanMonth(Value):
     """Totals of one month."""
 
@@ -324,19 +279,6 @@ class PlanTotals(Value):
     """Part of `amount` that training causes: the sum of its runs."""
     serving_amount: Amount
     """Part of `amount` that serving causes: the sum of its services."""
-
-
-class ExistingUse(Value):
-    """What GPUs that are owned already do for a plan, and what of its cost they decided before."""
-
-    used_gpu_count: int
-    """GPUs that pools use, at their largest."""
-    unused_gpu_count: int
-    """GPUs that no pool needs: neither held nor charged."""
-    sunk_amount: Amount
-    """Part of `totals.amount` that writes them off: paid before, and no decision avoids it."""
-    avoidable_amount: Amount
-    """The rest of `totals.amount`."""
 
 
 class FleetEstimate(Value):

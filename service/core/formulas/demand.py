@@ -3,14 +3,10 @@
 Formulas take numbers or numpy arrays and broadcast.
 """
 
-from bisect import bisect_left
-from datetime import datetime, timedelta
 from statistics import NormalDist
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import numpy as np
-from numpy.typing import NDArray
 
 from service.core.registry import define_quantity, quantity
 from service.core.units import (
@@ -20,9 +16,6 @@ from service.core.units import (
     TOKENS_PER_MILLION,
 )
 
-DAYS_PER_WEEK = 7
-EPOCH_WEEKDAY = 3
-"""1 January 1970 was a Thursday, day 3 of a week that begins on Monday."""
 FLOAT_NOISE = 1e-12
 """Relative size below which a surplus over a whole number is rounding noise, not need."""
 
@@ -215,61 +208,6 @@ def idle_gpu_hours(*, allocated_gpu_hours: Any, used_gpu_hours: Any, redo_gpu_ho
         25420
     """
     return allocated_gpu_hours - used_gpu_hours - redo_gpu_hours
-
-
-def utc_offsets_s(*, start: datetime, hour_count: int, time_zone: str) -> NDArray[np.int64]:
-    """Offset of a zone from UTC at the start of each hour from `start`. [s]
-
-    The zone is asked once a week; the hour of a change within a week is found by bisection. No
-    zone changes its clock twice in a week.
-
-    Examples:
-        >>> from datetime import UTC
-        >>> spring = datetime(2027, 3, 28, 0, tzinfo=UTC)
-        >>> utc_offsets_s(start=spring, hour_count=3, time_zone="Europe/Berlin").tolist()
-        [3600, 7200, 7200]
-    """
-    zone = ZoneInfo(time_zone)
-
-    def offset(hour: int) -> int:
-        local = (start + timedelta(hours=hour)).astimezone(zone).utcoffset()
-        return int((local or timedelta()).total_seconds())
-
-    week = HOURS_PER_DAY * DAYS_PER_WEEK
-    marks = [*range(0, hour_count, week), hour_count]
-    at_marks = [offset(mark) for mark in marks]
-    offsets = np.repeat(np.array(at_marks[:-1], dtype=np.int64), np.diff(marks))
-    for mark, stop, before, after in zip(marks, marks[1:], at_marks, at_marks[1:], strict=False):
-        if before != after:
-            change = bisect_left(range(mark, stop), x=True, key=lambda hour: offset(hour) != before)
-            offsets[mark + change : stop] = after
-    return offsets
-
-
-def cycle_hours(
-    *, start: datetime, offsets_s: NDArray[np.int64], hours_per_cycle: int
-) -> NDArray[np.int64]:
-    """Local hour of the day (of 24) or of the week (of 168, Monday 0 h first) of UTC hours.
-
-    An hour counts as the local hour in which it starts, so zones off the full hour and days of 23
-    or 25 hours need no rule of their own.
-
-    Examples:
-        5 January 2027 is a Tuesday: 0 h UTC is 5:30 in Kolkata, hour 24 + 5 of the week.
-
-        >>> from datetime import UTC
-        >>> kolkata = np.array([19800])
-        >>> cycle_hours(start=datetime(2027, 1, 5, tzinfo=UTC), offsets_s=kolkata,
-        ...             hours_per_cycle=168).tolist()
-        [29]
-    """
-    first = int(start.timestamp())
-    hours = np.arange(offsets_s.size, dtype=np.int64)
-    second = int(SECONDS_PER_HOUR)
-    local = (first + offsets_s) // second + hours
-    if hours_per_cycle != HOURS_PER_DAY:
-        local += EPOCH_WEEKDAY * HOURS_PER_DAY
-    return local % hours_per_cycle
 
 
 @quantity(

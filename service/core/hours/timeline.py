@@ -9,8 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from service.core.formulas.calendar import first_day, hours_in_month, midnight
-from service.core.formulas.demand import cycle_hours, utc_offsets_s
+from service.core.formulas.calendar import (
+    cycle_hours,
+    first_day,
+    hours_in_month,
+    midnight,
+    utc_offsets_s,
+)
 from service.core.scenarios.scenario import Horizon
 from service.core.units import SECONDS_PER_HOUR
 

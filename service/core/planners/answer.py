@@ -29,7 +29,7 @@ from service.core.planners.hosted import (
     empty_pools,
     token_costs,
 )
-from service.core.planners.workloads import PoolsOutcome, RunSchedule, ServiceReplicas
+from service.core.pooling.workloads import PoolsOutcome, RunSchedule, ServiceReplicas
 from service.core.prices import PriceBookUsed
 from service.core.pricing import amounts_by, total
 from service.core.recorder import Recorder

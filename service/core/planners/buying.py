@@ -11,7 +11,7 @@ from service.core.formulas.calendar import month_index
 from service.core.hardware import Gpu
 from service.core.planners.ownership import PoolKey
 from service.core.planners.procurement import ResolvedProcurement, no_price, resolve_procurement
-from service.core.planners.workloads import PoolUse
+from service.core.pooling.workloads import PoolUse
 from service.core.pricing import UnitPrice
 from service.core.recorder import GIVEN, Recorder
 from service.core.scenarios.existing import ExistingGpus

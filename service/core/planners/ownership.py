@@ -30,10 +30,10 @@ from service.core.formulas.finance import (
     changed_price,
     effective_cost_per_gpu_hour,
 )
-from service.core.planners.hosted import HostedService, hosted_lines
 from service.core.hours.harvest import HOUR_NOISE
+from service.core.planners.hosted import HostedService, hosted_lines
 from service.core.planners.procurement import ResolvedProcurement
-from service.core.planners.workloads import HourUse
+from service.core.pooling.workloads import HourUse
 from service.core.prices import Commitment
 from service.core.pricing import (
     Terms,

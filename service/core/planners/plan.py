@@ -3,20 +3,17 @@
 This is the only place where training and serving meet; each step is a planner of its own.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
 
 from service.core.advice.sides import HeldFor, charges
 from service.core.assumptions import AssumptionUsed
-from service.core.costs.existing import ExistingLot, taken_from
+from service.core.costs.existing import ExistingLot
 from service.core.costs.negotiated import check_price_book, price_book_used
-from service.core.costs.owning import owned_terms
-from service.core.costs.terms import Ownership
 from service.core.errors import CoreError, InvalidScenario
 from service.core.estimates import FleetEstimate, Infeasibility, WorkloadKind
-from service.core.formulas.calendar import month_index
 from service.core.hardware import Gpu
 from service.core.planners.answer import Answer, describe
 from service.core.planners.buying import Buying
@@ -29,18 +26,14 @@ from service.core.planners.hosted import (
 from service.core.planners.ownership import PoolKey, price_fleet
 from service.core.planners.pools import plan_pools
 from service.core.planners.procurement import (
-    ResolvedProcurement,
     check_procurement_rules,
-    no_price,
-    resolve_procurement,
 )
 from service.core.planners.serving import plan_replica
 from service.core.planners.training import plan_training_run
-from service.core.planners.workloads import PoolsOutcome, PoolUse, ReplicaCapacity, RunNeed
-from service.core.pricing import AmountTooLarge, UnitPrice
-from service.core.recorder import GIVEN, Recorder
-from service.core.scenarios.existing import ExistingGpus
-from service.core.scenarios.procurement import OwnMethod, PoolKind, ProcurementRule
+from service.core.pooling.workloads import PoolsOutcome, ReplicaCapacity, RunNeed
+from service.core.pricing import AmountTooLarge
+from service.core.recorder import Recorder
+from service.core.scenarios.procurement import PoolKind
 from service.core.scenarios.scenario import Scenario, months_of_service
 from service.core.scenarios.serving_service import ServingService
 from service.core.scenarios.training_run import FinishBySizing, TrainingRun

@@ -15,20 +15,19 @@ from service.core.formulas.calendar import hours_in_month, month_index, month_of
 from service.core.formulas.demand import (
     idle_gpu_hours,
     mean_over_peak_fraction,
-    whole_instances_gpu_count,
 )
 from service.core.hardware import Gpu
 from service.core.hours.harvest import HOUR_NOISE
 from service.core.hours.holding import Holding
 from service.core.hours.service_demand import service_demand
 from service.core.hours.timeline import Counts, Timeline
-from service.core.planners.separate_pool import (
+from service.core.pooling.separate_pool import (
     Served,
     plan_serving_pool,
     plan_training_pool,
 )
-from service.core.planners.shared_pool import plan_shared_pool, too_few
-from service.core.planners.workloads import (
+from service.core.pooling.shared_pool import plan_shared_pool, too_few
+from service.core.pooling.workloads import (
     PoolsOutcome,
     PoolUse,
     ReplicaCapacity,
@@ -36,6 +35,7 @@ from service.core.planners.workloads import (
     RunSchedule,
     gpu_hour_ranges,
     gpu_hours_by_use,
+    noted_size,
 )
 from service.core.recorder import Recorder
 from service.core.scenarios.procurement import PoolKind
@@ -212,16 +212,13 @@ class _Planning:
         holding = self.holding("training", gpu, taken=taken)
         rest = fleet_gpu_count - apart
         if rest < 0 or (needs and not rest):
-            least = max((need.gpus_per_copy for need in needs.get(gpu, ())), default=0)
-            fix = f"fleet_gpu_count {apart + int(holding.whole(least))} holds the serving peak"
-            fix += " and one copy of the largest run." if least else "."
             short = too_few(
                 items,
                 needs.get(gpu, ()),
                 self.timeline,
                 available=fleet_gpu_count,
                 serving_gpu_count=apart,
-                fix=fix,
+                holding=holding,
             )
             return [], list(short)
         if not needs:
@@ -351,15 +348,7 @@ class _Planning:
         name = pool.kind if alone else f"{pool.kind}:{pool.gpu.key}"
         recorder = self.recorder.within(f"pool:{name}")
         multiple, existing = self.gpu_multiple(pool.kind, pool.gpu), pool.existing_gpu_count
-        added = recorder.evaluate(
-            whole_instances_gpu_count,
-            gpu_count=pool.held_gpu_count - existing,
-            gpu_count_per_instance=multiple,
-        )
-        gpu_count = existing + added
-        if existing:
-            recorder.note("existing_gpu_count", existing)
-            recorder.note("pool_gpu_count", gpu_count)
+        gpu_count = noted_size(pool, multiple, recorder)
         hours = gpu_hours_by_use(pool)
         allocated = sum(hours.values())
         held, used = gpu_hour_ranges(pool)
@@ -373,7 +362,7 @@ class _Planning:
             site=self.site_of(pool.kind, pool.gpu),
             gpu_count=gpu_count,
             existing_gpu_count=existing,
-            added_gpu_count=added,
+            added_gpu_count=gpu_count - existing,
             node_count=-(-gpu_count // multiple),
             allocated_gpu_hours=allocated,
             used_gpu_hours=hours["used"],

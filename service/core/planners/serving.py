@@ -24,7 +24,7 @@ from service.core.planners.serving_question import (
     resolve_shape,
     traffic_of,
 )
-from service.core.planners.workloads import ReplicaCapacity
+from service.core.pooling.workloads import ReplicaCapacity
 from service.core.recorder import Recorder
 from service.core.replica.bands import band_factor, is_tight
 from service.core.replica.constants import (

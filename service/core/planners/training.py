@@ -1,6 +1,6 @@
 """From a training run to the GPUs and hours it needs, or the reasons why it cannot be had."""
 
-from datetime import date, datetime
+from datetime import datetime
 from typing import Any
 
 from service.core.errors import InvalidScenario, NoConstants
@@ -8,7 +8,7 @@ from service.core.estimates import Infeasibility
 from service.core.formulas import flops, reliability, training_time
 from service.core.formulas.calendar import first_day, midnight
 from service.core.parallelism.rules import on_gpus
-from service.core.planners.workloads import RunNeed
+from service.core.pooling.workloads import LAST_MOMENT, RunNeed
 from service.core.recorder import Recorder
 from service.core.run.case import RunCase, missing_peak, resolve
 from service.core.run.choice import Choice, choose, rate_of
@@ -20,8 +20,6 @@ from service.core.scenarios.training_run import TrainingRun
 from service.core.snapshot import CatalogSnapshot
 from service.core.units import SECONDS_PER_HOUR
 
-LAST_MOMENT = midnight(date(2100, 12, 31))
-"""Last day of the calendar that requests and answers share."""
 ROUNDING = 1e-9
 """Relative error that is not taken for a utilisation above the peak."""
 

@@ -13,7 +13,7 @@ from service.core.formulas import training_time
 from service.core.hardware import Gpu
 from service.core.parallelism import ParallelLayout
 from service.core.planners.training import plan_training_run
-from service.core.planners.workloads import RunNeed
+from service.core.pooling.workloads import RunNeed
 from service.core.recorder import Recorder
 from service.core.scenarios.procurement import RentMethod
 from service.core.scenarios.scenario import Horizon

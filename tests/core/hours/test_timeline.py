@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.core.formulas.demand import cycle_hours, utc_offsets_s
+from service.core.formulas.calendar import cycle_hours, utc_offsets_s
 from service.core.hours.timeline import Timeline
 from service.core.scenarios.scenario import Horizon
 

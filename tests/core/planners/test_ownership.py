@@ -21,7 +21,7 @@ from service.core.formulas.calendar import first_day, hours_in_month, midnight
 from service.core.hardware import Gpu, PeakRates
 from service.core.planners.ownership import price_fleet
 from service.core.planners.procurement import ResolvedProcurement
-from service.core.planners.workloads import HourUse
+from service.core.pooling.workloads import HourUse
 from service.core.pricing import UnitPrice, amounts_by, priced, total
 from service.core.recorder import Recorder
 from service.core.scenarios.scenario import Horizon, Scenario

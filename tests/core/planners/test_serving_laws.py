@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from service.catalog.resolve import snapshot_from_folder
 from service.core.planners.serving import plan_replica
-from service.core.planners.workloads import ReplicaCapacity
+from service.core.pooling.workloads import ReplicaCapacity
 from service.core.recorder import Recorder
 from service.core.replica.constants import memory_constants, serving_constants
 from service.core.replica.lookup import Lookup

@@ -8,7 +8,7 @@ import pytest
 from service.core.costs.offers import offers_by_size
 from service.core.planners.plan import estimate_fleet
 from service.core.planners.serving import plan_replica
-from service.core.planners.workloads import ReplicaCapacity
+from service.core.pooling.workloads import ReplicaCapacity
 from service.core.prices import RentalPrice
 from service.core.recorder import Recorder
 from service.core.replica.shape import instance_reach

@@ -3,7 +3,7 @@
 import pytest
 
 from service.core.planners.serving import plan_replica
-from service.core.planners.workloads import ReplicaCapacity
+from service.core.pooling.workloads import ReplicaCapacity
 from service.core.recorder import Recorder
 from service.core.scenarios.serving_service import ServingService
 from service.core.serving.performance import (

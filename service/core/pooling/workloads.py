@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,16 +18,21 @@ from service.core.estimates import (
     Use,
     WorkloadKind,
 )
-from service.core.formulas.demand import FLOAT_NOISE
+from service.core.formulas.calendar import midnight
+from service.core.formulas.demand import FLOAT_NOISE, whole_instances_gpu_count
 from service.core.hardware import Gpu
 from service.core.hours.bands import scaled, together
 from service.core.hours.harvest import HOUR_NOISE
 from service.core.hours.headroom import ReplicaSize
 from service.core.parallelism import ParallelLayout
+from service.core.recorder import Recorder
 from service.core.scenarios.procurement import PoolKind
 from service.core.scenarios.serving_service import ServingService
 from service.core.scenarios.training_run import TrainingRun
 from service.core.units import BYTES_PER_GIB
+
+LAST_MOMENT = midnight(date(2100, 12, 31))
+"""Last day of the calendar that requests and answers share."""
 
 
 @dataclass(frozen=True)
@@ -284,3 +289,17 @@ def gpu_hour_ranges(pool: PoolUse) -> tuple[Range, Range]:
         ),
         together(scaled(hours, needing[owner]) for owner, hours in used.items()),
     )
+
+
+def noted_size(pool: PoolUse, gpu_multiple: int, recorder: Recorder) -> int:
+    """Existing GPUs of a pool, and whole instances beside them. [count]"""
+    added = recorder.evaluate(
+        whole_instances_gpu_count,
+        gpu_count=pool.held_gpu_count - pool.existing_gpu_count,
+        gpu_count_per_instance=gpu_multiple,
+    )
+    size = int(pool.existing_gpu_count + added)
+    if pool.existing_gpu_count:
+        recorder.note("existing_gpu_count", pool.existing_gpu_count)
+        recorder.note("pool_gpu_count", size)
+    return size

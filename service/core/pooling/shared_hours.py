@@ -1,7 +1,7 @@
 """What the hours of a pool did that is shared or has a given size, and for whom it stood idle."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from service.core.estimates import Use, WorkloadKind
 from service.core.hardware import Gpu
 from service.core.hours.harvest import Schedule
+from service.core.hours.holding import Holding
 from service.core.hours.timeline import Amounts, Counts, Timeline
-from service.core.planners.separate_pool import (
+from service.core.pooling.separate_pool import (
     Owner,
     PoolMonth,
     Served,
@@ -19,8 +20,8 @@ from service.core.planners.separate_pool import (
     replicas_of,
     without_noise,
 )
-from service.core.planners.training import LAST_MOMENT
-from service.core.planners.workloads import (
+from service.core.pooling.workloads import (
+    LAST_MOMENT,
     HeldGpus,
     HourlyWork,
     HourUse,
@@ -65,8 +66,8 @@ class SharedPool:
     always: int = 0
     """GPUs that it holds all the time."""
     kind: PoolKind = "shared"
-    existing_gpu_count: int = 0
-    """GPUs that are there already."""
+    holding: Holding = field(kw_only=True)
+    """How its GPUs come."""
 
     @property
     def _full(self) -> Span:
@@ -118,7 +119,7 @@ class SharedPool:
                 redo=self._worked("redo"),
             ),
             preempted_gpu_count_per_day=self._preempted_per_day(),
-            existing_gpu_count=min(self.size, self.existing_gpu_count),
+            existing_gpu_count=min(self.size, self.holding.existing_gpu_count),
         )
 
     @property

@@ -19,7 +19,7 @@ from service.core.hours.harvest import HOUR_NOISE
 from service.core.hours.holding import Holding
 from service.core.hours.service_demand import ServiceDemand
 from service.core.hours.timeline import Amounts, Counts, Timeline
-from service.core.planners.workloads import (
+from service.core.pooling.workloads import (
     HeldGpus,
     HourlyWork,
     HourUse,
@@ -220,10 +220,7 @@ def plan_training_pool(
     needed: Counts = np.array([need.gpu_count for need in needs], dtype=np.int64) @ running
     held = holding.whole(needed)
     always = holding.always(int(held.max()))
-    by_hour = np.full(timeline.hour_count, always, dtype=np.int64)
-    for first, last, count in zip(cuts[:-1], cuts[1:], held, strict=True):
-        hours = slice(int(first), ceil(last))
-        by_hour[hours] = np.maximum(by_hour[hours], count)
+    by_hour = _most_by_hour(cuts, np.maximum(held, always), timeline)
     month = np.searchsorted(timeline.edges, cuts[:-1], side="right") - 1
     stretches = _Stretches(np.diff(cuts), month, running, held)
     uses = list(_training_uses(gpu, needs, timeline, stretches))
@@ -267,6 +264,15 @@ def _alone(timeline: Timeline, need: RunNeed, start: float, hours: float) -> Run
     if end > timeline.hour_count + HOUR_NOISE:
         return RunSchedule(need, need.finish, need.gpu_hours, alone)
     return RunSchedule(need, timeline.moment(end), need.gpu_count * hours, alone)
+
+
+def _most_by_hour(cuts: Amounts, counts: Counts, timeline: Timeline) -> Counts:
+    """Most GPUs in each hour of the horizon that are held between cuts. [count]"""
+    most = np.zeros(timeline.hour_count, dtype=np.int64)
+    for first, last, count in zip(cuts[:-1], cuts[1:], counts, strict=True):
+        hours = slice(int(first), ceil(last))
+        most[hours] = np.maximum(most[hours], count)
+    return most
 
 
 def _by_hour(cuts: Amounts, counts: Counts, timeline: Timeline) -> Amounts:

@@ -25,9 +25,9 @@ from service.core.hours.harvest import (
 )
 from service.core.hours.holding import Holding
 from service.core.hours.timeline import Counts, Timeline
-from service.core.planners.separate_pool import Served
-from service.core.planners.shared_hours import SharedPool
-from service.core.planners.workloads import PoolUse, RunNeed
+from service.core.pooling.separate_pool import Served
+from service.core.pooling.shared_hours import SharedPool
+from service.core.pooling.workloads import PoolUse, RunNeed
 from service.core.recorder import Recorder
 from service.core.scenarios.procurement import PoolKind
 from service.core.units import SECONDS_PER_HOUR
@@ -70,16 +70,7 @@ def plan_shared_pool(
     jobs = [_job_of(need, timeline, recorder) for need in needs]
     held = timeline.together([demand.hourly_held for _, demand in services])
     outside = int(holding.whole(int(held.max())))
-    make = partial(
-        SharedPool,
-        gpu,
-        needs,
-        services,
-        timeline,
-        held,
-        kind=kind,
-        existing_gpu_count=holding.existing_gpu_count,
-    )
+    make = partial(SharedPool, gpu, needs, services, timeline, held, kind=kind, holding=holding)
     if fleet_gpu_count is None:
         size, schedules = smallest_fleet(jobs, held, holding=holding)
         found = make(schedules, size, outside, always=holding.always(size)).use()
@@ -91,12 +82,15 @@ def plan_shared_pool(
     pool = make(schedules, size, size, always=size).use() if fits else None
     if pool is not None and not late:
         return replace(pool, fixed=frozenset({"training", "serving"})), ()
+    smallest = None
     if can_be_alone(jobs, held):
         enough, schedules = smallest_fleet(jobs, held, holding=holding)
         smallest = make(schedules, enough, outside, always=holding.always(enough))
-        fix = _fleet_that_does(smallest, apart_gpu_count)
-    else:
-        fix = _fleet_for_long_runs(needs, jobs, held, holding, apart_gpu_count)
+    fix = (
+        _fleet_for_long_runs(needs, jobs, held, holding, apart_gpu_count)
+        if smallest is None
+        else _fleet_that_does(smallest, apart_gpu_count)
+    )
     if pool is None:
         return None, _too_small(services, timeline, size, fix)
     return pool, tuple(_late(*pair, held.size, fix) for pair in late)
@@ -176,9 +170,12 @@ def too_few(
     *,
     available: int,
     serving_gpu_count: int,
-    fix: str,
+    holding: Holding,
 ) -> tuple[Infeasibility, ...]:
     """Who goes short where a fleet does not hold the serving pool, or nothing beside it."""
+    largest = max((need.gpus_per_copy for need in needs), default=0)
+    fix = f"fleet_gpu_count {serving_gpu_count + int(holding.whole(largest))} holds the serving"
+    fix += " peak and one copy of the largest run." if largest else " peak."
     short = _too_small(services, timeline, available, fix)
     least = min((need.gpus_per_copy for need in needs), default=0)
     names = [need.run.name for need in needs] or [item[0].service.name for item in services]
