@@ -1,16 +1,38 @@
 """What the question and the answer of every single estimate share; nothing of it is stored."""
 
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from service import __version__
+from service.core.architecture.model import ModelArchitecture
 from service.core.assumptions import AssumptionName, AssumptionUsed
 from service.core.estimates import Advisory, Infeasibility, Quantity
 from service.core.plans import ReleaseChoice
 from service.core.recorder import Recorder
 from service.core.snapshot import CatalogSnapshot, ReleaseRef
-from service.core.value import IsoDate, Number, Text, Value
+from service.core.value import IsoDate, Number, Provenance, Text, Value
+
+ENTRY_FIELDS = {
+    "gpu": "gpus",
+    "gpus": "gpus",
+    "ranked_gpus": "gpus",
+    "architecture": "architectures",
+    "site": "sites",
+    "weight_format": "formats",
+    "kv_cache_format": "formats",
+}
+"""Field of a question that names entries -> the entries of the snapshot that it names."""
+
+
+DESCRIPTIVE_FIELDS = {
+    "published_parameter_count",
+    "published_active_parameter_count",
+    "released",
+    "licence",
+}
+"""Fields of an architecture that are only compared or shown where its layers are known."""
 
 
 class EstimateQuestion(Value):
@@ -53,11 +75,52 @@ def recorder_for(question: EstimateQuestion, snapshot: CatalogSnapshot) -> Recor
     Raises:
         InvalidScenario: If an override names no assumption of the release.
     """
-    return Recorder(
+    recorder = Recorder(
         snapshot,
         overrides=dict(question.assumption_overrides),
         scope="estimate",
         override_pointer="/assumption_overrides",
+    )
+    for key, provenance in entries_named(question, snapshot):
+        recorder.rest_on(key, provenance)
+    return recorder
+
+
+def entries_named(asked: Any, snapshot: CatalogSnapshot) -> Iterator[tuple[str, Provenance]]:
+    """Every entry of the catalog that a question names, at any depth, with its provenance."""
+    if isinstance(asked, tuple):
+        for each in asked:
+            yield from entries_named(each, snapshot)
+    if not isinstance(asked, BaseModel):
+        return
+    for field, value in asked:
+        if field not in ENTRY_FIELDS:
+            yield from entries_named(value, snapshot)
+            continue
+        entries: Mapping[str, Any] = getattr(snapshot, ENTRY_FIELDS[field])
+        for key in value if isinstance(value, tuple) else (value,):
+            if isinstance(key, str) and key in entries:
+                yield key, _as_used(entries[key])
+
+
+def _as_used(entry: Any) -> Provenance:
+    """Where an entry comes from, without the fields that no planner reads."""
+    provenance: Provenance = entry.provenance
+    if not isinstance(entry, ModelArchitecture) or not entry.has_layers:
+        return provenance
+    used = set(provenance.unverified_fields) - DESCRIPTIVE_FIELDS
+    return provenance.model_copy(update={"unverified_fields": tuple(sorted(used))})
+
+
+def unverified_facts(names: Iterable[str]) -> Advisory | None:
+    """What an answer uses and rests on memory or on one weak source."""
+    listed = "; ".join(sorted(set(names)))
+    if not listed:
+        return None
+    return Advisory(
+        code="unverified_facts",
+        workload=None,
+        message=f"Found in no second place, check before an order: {listed}"[:2000],
     )
 
 
@@ -68,13 +131,14 @@ def shared_fields(
     advisories: tuple[Advisory, ...] = (),
 ) -> dict[str, Any]:
     """The shared fields of an answer, once everything that it stands on is recorded."""
+    unverified = unverified_facts(recorder.unverified())
     return {
         "catalog_release": recorder.snapshot.release,
         "as_of_date": recorder.snapshot.as_of_date,
         "engine_version": __version__,
         "feasible": not infeasibilities,
         "infeasibilities": infeasibilities,
-        "advisories": advisories,
+        "advisories": (*advisories, *([unverified] if unverified else ())),
         "assumptions": recorder.assumptions(),
         "quantities": recorder.quantities(),
     }

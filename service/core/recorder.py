@@ -10,6 +10,7 @@ from service.core.errors import InvalidScenario, NoConstants
 from service.core.estimates import Quantity, Range
 from service.core.registry import definition_named, definition_of
 from service.core.snapshot import CatalogSnapshot
+from service.core.value import Provenance
 
 GIVEN = "given in the request"
 OVERRIDE_FACTOR = 1000.0
@@ -21,6 +22,8 @@ class _Notes:
     assumptions: dict[str, AssumptionUsed] = field(default_factory=dict)
     looked_up: dict[str, AssumptionUsed] = field(default_factory=dict)
     """Every lookup so far, remembered or not: a plan asks for the same constant many times."""
+    unverified: set[str] = field(default_factory=set)
+    """Entries, their fields and prices that were used and found in no second place."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +173,27 @@ class Recorder:
         if self.is_on:
             self._notes.assumptions[f"{self.scope} {name}"] = used
         return given
+
+    def rest_on(self, name: str, provenance: Provenance, *fields: str) -> None:
+        """Remember that the answer uses an entry of the catalog, or these of its fields alone."""
+        weak = set(provenance.unverified_fields)
+        if fields:
+            weak = weak & set(fields) if provenance.verified else set(fields)
+        found = {f"{name}.{each}" for each in weak}
+        if not provenance.verified and not fields:
+            found.add(name)
+        if self.is_on:
+            self._notes.unverified.update(found)
+
+    def rest_on_price(self, source: str, *, verified: bool) -> None:
+        """Remember that the answer uses a price."""
+        if self.is_on and not verified:
+            self._notes.unverified.add(f"price: {source}")
+
+    def unverified(self) -> tuple[str, ...]:
+        """What the answer uses and was found in no second place: assumptions, entries, prices."""
+        assumed = {used.name for used in self.assumptions() if not used.verified}
+        return tuple(sorted(assumed | self._notes.unverified))
 
     def quantities(self) -> tuple[Quantity, ...]:
         """Everything remembered, in the order in which it was first computed."""

@@ -23,7 +23,6 @@ from service.core.scenarios.serving_service import ServingService
 from service.core.scenarios.training_run import TrainingRun
 from service.core.scenarios.training_state import STATE_RECIPES
 from service.core.units import BYTES_PER_GIB
-from service.core.value import Provenance
 
 DAYS_PER_YEAR = 365
 
@@ -139,25 +138,6 @@ def no_price_change_assumed(recorder: Recorder) -> Advisory | None:
             "Prices of the as-of date are used for every month; give "
             "assumption_overrides.price_change_per_year_fraction to plan with another."
         ),
-    )
-
-
-def unverified_facts(
-    recorder: Recorder, entries: Iterable[tuple[str, Provenance]], lines: Iterable[CostLine]
-) -> Advisory | None:
-    """Facts that rest on memory or on one weak source."""
-    names = {used.name for used in recorder.assumptions() if not used.verified}
-    for key, provenance in entries:
-        names |= {f"{key}.{field}" for field in provenance.unverified_fields}
-        names |= set() if provenance.verified or provenance.unverified_fields else {key}
-    names |= {f"price: {line.price_source}" for line in lines if not line.price_verified}
-    if not names:
-        return None
-    listed = "; ".join(sorted(names))
-    return Advisory(
-        code="unverified_facts",
-        workload=None,
-        message=f"Found in no second place, check before an order: {listed}"[:2000],
     )
 
 

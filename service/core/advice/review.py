@@ -6,6 +6,7 @@ from decimal import Decimal
 from service.core.advice import advisories
 from service.core.advice.advisories import RunFacts
 from service.core.advice.sides import Charge, monthly_amounts_by_side
+from service.core.answers import entries_named, unverified_facts
 from service.core.architecture.model import ModelArchitecture
 from service.core.estimates import (
     Advisory,
@@ -17,7 +18,6 @@ from service.core.estimates import (
 from service.core.recorder import Recorder
 from service.core.scenarios.scenario import Scenario
 from service.core.snapshot import CatalogSnapshot
-from service.core.value import Provenance
 
 NOTHING = (Decimal(0), Decimal(0))
 
@@ -40,7 +40,7 @@ def review(
         _of_sides(scenario, charged),
         advisories.no_price_change_assumed(recorder),
         advisories.stale_price(lines, as_of_date=recorder.snapshot.as_of_date),
-        advisories.unverified_facts(recorder, _entries(scenario, recorder.snapshot), lines),
+        unverified_facts(_unverified(scenario, recorder, lines)),
     )
     return tuple(advisory for advisory in found if advisory is not None)
 
@@ -97,15 +97,13 @@ def _architecture(
     return None if ref is None else snapshot.architecture(ref)
 
 
-def _entries(scenario: Scenario, snapshot: CatalogSnapshot) -> Iterator[tuple[str, Provenance]]:
-    """Every GPU and architecture of the scenario with its provenance."""
-    gpus = [run.gpu for run in scenario.training_runs]
-    gpus += [service.gpu for service in scenario.serving_services]
-    for gpu in map(snapshot.gpu, gpus):
-        yield gpu.key, gpu.provenance
-    architectures = [run.architecture for run in scenario.training_runs]
-    architectures += [service.architecture for service in scenario.serving_services]
-    for ref in architectures:
-        if ref is not None:
-            architecture = snapshot.architecture(ref)
-            yield architecture.key, architecture.provenance
+def _unverified(
+    scenario: Scenario, recorder: Recorder, lines: Sequence[CostLine]
+) -> tuple[str, ...]:
+    """Entries of the workloads, prices of the lines, and what the planners have used."""
+    workloads = (*scenario.training_runs, *scenario.serving_services)
+    for key, provenance in entries_named(workloads, recorder.snapshot):
+        recorder.rest_on(key, provenance)
+    for line in lines:
+        recorder.rest_on_price(line.price_source, verified=line.price_verified)
+    return recorder.unverified()

@@ -94,11 +94,15 @@ class _OwnedFacts:
         name, site = "power_usage_effectiveness", self.site
         if site is None or self.method.power_usage_effectiveness is not None:
             return self.ratio(name, 1, 5)
+        self.recorder.rest_on(site.key, site.provenance, name)
         return site.power_usage_effectiveness
 
     def node_power_kw(self, node: Node | None) -> float:
         """Highest draw of a node: of the request, else of the catalog's node."""
-        known = self.method.node_power_kw or (None if node is None else node.maximum_power_kw)
+        known = self.method.node_power_kw
+        if known is None and node is not None:
+            known = node.maximum_power_kw
+            self.recorder.rest_on(node.key, node.provenance, "maximum_power_kw")
         if known is None:
             self.unknown("node_power_kw", f"no node of {self.gpu.key} has one in the catalog")
         return known or float("nan")

@@ -27,6 +27,11 @@ class Rental:
         """Price of one GPU with its host for one hour."""
         return self.gpu_hour.value + (0 if self.host_hour is None else self.host_hour.value)
 
+    @property
+    def is_verified(self) -> bool:
+        """True when GPU and host were both found in a second place."""
+        return self.gpu_hour.verified and (self.host_hour is None or self.host_hour.verified)
+
 
 @dataclass(frozen=True)
 class CommitmentMix:

@@ -275,6 +275,7 @@ def _prices(
         terms = rented_terms(method, gpu=gpu, currency=question.currency, recorder=recorder)
         if isinstance(terms, Rental):
             found.append((printed(terms.all_in), terms.gpu_hour.source))
+            recorder.rest_on_price(terms.gpu_hour.source, verified=terms.is_verified)
         else:
             found.append(None)
             missing.append(no_price(f"rent of {gpu.key} for {side}", terms))

@@ -242,6 +242,7 @@ def estimate_ownership(question: OwnershipQuestion, snapshot: CatalogSnapshot) -
         _note_cost(cost, recorder)
         if isinstance(rented, Rental):
             comparison = _compare(fleet, cost, rented, recorder)
+            recorder.rest_on_price(rented.gpu_hour.source, verified=rented.is_verified)
     return OwnershipAnswer(
         **shared_fields(recorder, infeasibilities=missing),
         gpu_count=question.gpu_count,
@@ -347,6 +348,8 @@ def _present_cost(fleet: _Fleet, yearly: float) -> float:
 
 
 def _note_cost(cost: OwnershipCost, recorder: Recorder) -> None:
+    for part in (*cost.capex, *cost.opex_per_year):
+        recorder.rest_on_price(part.price_source, verified=part.price_verified)
     recorder.note("ownership_cost_per_gpu_hour", float(cost.cost_per_gpu_hour))
     recorder.note("ownership_cost_per_used_gpu_hour", float(cost.cost_per_used_gpu_hour))
 
@@ -354,7 +357,7 @@ def _note_cost(cost: OwnershipCost, recorder: Recorder) -> None:
 def _compare(
     fleet: _Fleet, cost: OwnershipCost, rented: Rental, recorder: Recorder
 ) -> RentComparison:
-    host, price = rented.host_hour, rented.all_in
+    price = rented.all_in
     used_hours = fleet.hours * fleet.question.utilization_fraction
     rent_per_year = float(price) * used_hours
     fraction = float(
@@ -376,7 +379,7 @@ def _compare(
     return RentComparison(
         price_per_gpu_hour=printed(price),
         price_source=rented.gpu_hour.source,
-        price_verified=rented.gpu_hour.verified and (host is None or host.verified),
+        price_verified=rented.is_verified,
         amount_per_year=money(rent_per_year),
         break_even_utilization_fraction=fraction,
         break_even_months=reached,

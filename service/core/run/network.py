@@ -265,4 +265,6 @@ def scale_out_bytes_per_s(gpu: Gpu, snapshot: CatalogSnapshot, recorder: Recorde
     rate = node.scale_out_gbit_per_s_per_gpu if node else None
     if rate is None:
         rate = positive(recorder, "scale_out_gbit_per_s_per_gpu", gpu.gpu_class).value
+    elif node is not None:
+        recorder.rest_on(node.key, node.provenance, "scale_out_gbit_per_s_per_gpu")
     return rate * BYTES_PER_GB / BITS_PER_BYTE

@@ -123,6 +123,10 @@ def _answer(
         shape, needs = best[1].shape, best[1].choice.needs(best[1].shape)
         memory_constants(look, shape.gpu, needs)
         serving_constants(look, shape.gpu, needs)
+    for _, sized in ranked:
+        gpu = sized.shape.gpu
+        recorder.rest_on(gpu.key, gpu.provenance)
+        recorder.rest_on_price(sized.offer.source, verified=sized.offer.verified)
     nearest_first = sorted((item.reason for item in rejected), key=_distance)
     return ServingSizeAnswer(
         frontier=frontier_of(sizing, best[1]) if best else (),

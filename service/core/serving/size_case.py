@@ -43,6 +43,7 @@ class Offer:
     price: Decimal
     gpu_multiple: int
     source: str
+    verified: bool = True
 
 
 @dataclass(frozen=True)
@@ -167,6 +168,7 @@ def offers_of(
                 row.price_per_gpu_hour + (row.host_price_per_gpu_hour or Decimal(0)),
                 row.gpu_count,
                 f"{row.provider} {row.instance_type} {row.region}",
+                row.provenance.verified,
             )
             for row in found
         )

@@ -135,10 +135,11 @@ def estimate_training_run(
         shown |= _shown(question, need, gpu, recorder)
     else:
         refused = need
+    ranking = _ranking(question, recorder)
     return TrainingRunAnswer(
         **shared_fields(recorder, infeasibilities=refused),
         **shown,
-        ranking=_ranking(question, snapshot),
+        ranking=ranking,
     )
 
 
@@ -156,14 +157,15 @@ def _planned(
     )
 
 
-def _price(gpu: Gpu, snapshot: CatalogSnapshot, given: Decimal | None) -> Decimal | None:
+def _price(gpu: Gpu, recorder: Recorder, given: Decimal | None) -> Decimal | None:
     """USD for one GPU-hour: given, or the cheapest on-demand price that may be used."""
     if given is not None:
         return given
     method = RentMethod(kind="rent")
-    offer = cheapest_offer(method, gpu=gpu, currency="USD", snapshot=snapshot)
+    offer = cheapest_offer(method, gpu=gpu, currency="USD", snapshot=recorder.snapshot)
     if offer is None:
         return None
+    recorder.rest_on_price(offer.key, verified=offer.provenance.verified)
     return offer.price_per_gpu_hour + (offer.host_price_per_gpu_hour or Decimal(0))
 
 
@@ -184,7 +186,7 @@ def _shown(
 ) -> dict[str, Any]:
     found = {q.name: q for q in recorder.quantities()}
     rate = found.get("training_tokens_per_s_per_gpu")
-    price = _price(gpu, recorder.snapshot, question.price_per_gpu_hour)
+    price = _price(gpu, recorder, question.price_per_gpu_hour)
     amount = _cost(price, need.gpu_hours)
     parts = {name: found.get(f"training_{name}_s_per_step") for name in STEP_PARTS}
     is_known = all(part is not None for part in parts.values())
@@ -247,8 +249,8 @@ def _booked(need: RunNeed, gpu: Gpu, recorder: Recorder) -> Range | None:
     return Range(value=hours, low=hours * band.low, high=hours * band.high)
 
 
-def _ranking(question: TrainingRunQuestion, snapshot: CatalogSnapshot) -> tuple[RankedGpu, ...]:
-    ranked = [_ranked(place, question, snapshot) for place in range(len(question.ranked_gpus))]
+def _ranking(question: TrainingRunQuestion, recorder: Recorder) -> tuple[RankedGpu, ...]:
+    ranked = [_ranked(place, question, recorder) for place in range(len(question.ranked_gpus))]
     last = float("inf")
     return tuple(
         sorted(
@@ -262,11 +264,11 @@ def _ranking(question: TrainingRunQuestion, snapshot: CatalogSnapshot) -> tuple[
     )
 
 
-def _ranked(place: int, question: TrainingRunQuestion, snapshot: CatalogSnapshot) -> RankedGpu:
+def _ranked(place: int, question: TrainingRunQuestion, recorder: Recorder) -> RankedGpu:
     """The same run on one other GPU, its layout chosen anew."""
-    key = question.ranked_gpus[place]
+    key, snapshot = question.ranked_gpus[place], recorder.snapshot
     gpu = snapshot.gpu(key, pointer=f"/ranked_gpus/{place}")
-    quiet = recorder_for(question, snapshot).off()
+    quiet = recorder.off()
     moved = question.run.model_copy(update={"gpu": key})
     failing: str | None
     try:
@@ -277,7 +279,7 @@ def _ranked(place: int, question: TrainingRunQuestion, snapshot: CatalogSnapshot
     if not isinstance(need, RunNeed):
         nothing = dict.fromkeys(("days", "gpu_hours", "energy_kwh", "amount"))
         return RankedGpu(gpu=key, failing_limit=(failing or "")[:500], **nothing)
-    price = _price(gpu, snapshot, None)
+    price = _price(gpu, recorder, None)
     return RankedGpu(
         gpu=key,
         days=need.wall_clock_hours.value / HOURS_PER_DAY,

@@ -6,7 +6,9 @@ from typing import get_args
 
 import pytest
 
+from service.core import answers
 from service.core.advice import advisories
+from service.core.answers import unverified_facts
 from service.core.assumptions import Assumption
 from service.core.estimates import (
     AdvisoryCode,
@@ -184,13 +186,28 @@ def test_a_flat_price_is_said_and_a_given_change_is_not():
 
 
 def test_facts_from_memory_are_named():
-    weak = ("h100", Provenance(unverified_fields=("scale_up_domain_gpu_count",)))
-    found = advisories.unverified_facts(recorder(), [weak], [line(price_verified=False)])
+    weak = recorder()
+    weak.rest_on("h100", Provenance(unverified_fields=("scale_up_domain_gpu_count", "memory_gb")))
+    weak.rest_on("site", Provenance(unverified_fields=("tariff", "carbon")), "tariff")
+    weak.rest_on("phi", Provenance(verified=False))
+    weak.rest_on("node", Provenance(verified=False, unverified_fields=("network",)), "power")
+    weak.rest_on_price("a price list", verified=False)
+    weak.off().rest_on("swept", Provenance(verified=False))
+    found = unverified_facts(weak.unverified())
     assert found is not None
     assert found.code == "unverified_facts"
-    assert "h100.scale_up_domain_gpu_count" in found.message
-    assert "a price list" in found.message
-    assert advisories.unverified_facts(recorder(), [("x", Provenance())], [line()]) is None
+    listed = found.message.partition(": ")[2]
+    assert listed == (
+        "h100.memory_gb; h100.scale_up_domain_gpu_count; node.power; phi; price: a price list; "
+        "site.tariff"
+    )
+
+
+def test_facts_from_two_sources_are_not_named():
+    sound = recorder()
+    sound.rest_on("x", Provenance())
+    sound.rest_on_price("a price list", verified=True)
+    assert unverified_facts(sound.unverified()) is None
 
 
 def test_a_band_wider_than_two_is_pointed_out():
@@ -230,4 +247,6 @@ def test_a_service_without_objectives_is_pointed_out():
 
 
 def test_every_published_code_has_its_function():
-    assert {name for name in get_args(AdvisoryCode) if not hasattr(advisories, name)} == set()
+    places = (advisories, answers)
+    functions = {name for place in places for name in vars(place)}
+    assert set(get_args(AdvisoryCode)) <= functions
