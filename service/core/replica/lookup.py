@@ -63,6 +63,10 @@ class Lookup:
     used: dict[str, AssumptionUsed] = field(default_factory=dict)
     places: Mapping[str, int] | None = None
     """Where each uncertain assumption is varied; None for typical values alone."""
+    _seen: dict[tuple[str, tuple[str, ...]], tuple[AssumptionUsed, float]] = field(
+        default_factory=dict, repr=False
+    )
+    """Every lookup so far: a sweep over kinds of GPU asks for the same constants many times."""
 
     def __call__(self, name: str, *qualifiers: str) -> Any:
         """A number, or an array of its typical value with its low and high end in their places."""
@@ -86,6 +90,12 @@ class Lookup:
         return found.value * scale
 
     def _found(self, name: str, qualifiers: tuple[str, ...]) -> tuple[AssumptionUsed, float]:
+        seen = self._seen.get((name, qualifiers))
+        if seen is None:
+            seen = self._seen[name, qualifiers] = self._looked_up(name, qualifiers)
+        return seen
+
+    def _looked_up(self, name: str, qualifiers: tuple[str, ...]) -> tuple[AssumptionUsed, float]:
         engine = self.engine.get(name)
         own = qualifiers if engine is None else (engine, *qualifiers)
         found = self.recorder.assume(name, *own)

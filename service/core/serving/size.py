@@ -25,6 +25,7 @@ from service.core.serving.size_case import (
     rows_by_gpu,
 )
 from service.core.serving.size_effects import effects_of, frontier_of, power_cap_of
+from service.core.serving.size_hosted import hosted_of
 from service.core.serving.size_options import MAXIMUM_PER_HOUR, Sized, option_of, sized_gpus
 from service.core.serving.size_types import (
     Rejected,
@@ -132,6 +133,7 @@ def _answer(
         frontier=frontier_of(sizing, best[1]) if best else (),
         effects=effects_of(sizing, *best) if best else (),
         power_cap=power_cap_of(sizing, best[1]) if best else None,
+        hosted=hosted_of(sizing, best[1] if best else None),
         **shared_fields(recorder, infeasibilities=() if best else tuple(nearest_first)),
         peak_requests_per_s=sizing.peak,
         mean_requests_per_s=sizing.mean,

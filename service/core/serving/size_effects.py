@@ -15,11 +15,10 @@ from service.core.scenarios.replica_settings import ReplicaSettings, Speculation
 from service.core.serving.size_case import Sizing
 from service.core.serving.size_options import Sized, layout_of
 from service.core.serving.size_types import Effect, FrontierPoint, PowerCapCost, SizeOption
-from service.core.units import HOURS_PER_YEAR, MONTHS_PER_YEAR
+from service.core.units import HOURS_PER_MONTH
 
 FRONTIER_COLUMNS = 20
 Frontier = tuple[FrontierPoint, ...]
-HOURS_PER_MONTH = HOURS_PER_YEAR / MONTHS_PER_YEAR
 CENT = Decimal("0.01")
 
 

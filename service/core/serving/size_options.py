@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from service.core.estimates import Range
+from service.core.formulas.finance import price_per_million_tokens
 from service.core.hardware import Gpu
 from service.core.replica.bands import band_factor, is_tight, residual_band
 from service.core.replica.many import ManyReplicas
@@ -16,7 +17,6 @@ from service.core.replica.shape import ReplicaShape, instance_reach
 from service.core.scenarios.replica_settings import ReplicaLayout
 from service.core.serving.size_case import Offer, Sizing
 from service.core.serving.size_types import SizeOption
-from service.core.units import SECONDS_PER_HOUR, TOKENS_PER_MILLION
 from service.core.value import MAX_COUNT
 
 MAXIMUM_PER_HOUR = 1e8
@@ -146,7 +146,11 @@ def layout_of(choice: Choice) -> ReplicaLayout:
 def option_of(sizing: Sizing, many: ManyReplicas, sized: Sized) -> SizeOption:
     """What one GPU costs at the stated load."""
     traffic, gpu, choice = sizing.traffic, sized.shape.gpu, sized.choice
-    hourly = float(sized.amount_per_hour) / (sizing.mean * SECONDS_PER_HOUR) * TOKENS_PER_MILLION
+    total = price_per_million_tokens(
+        price_per_hour=float(sized.amount_per_hour),
+        tokens_per_s=sizing.mean * traffic.sequence_tokens_mean,
+    )
+    whole = total * traffic.sequence_tokens_mean
     share = _prompt_share(sizing, many, sized)
     power = _watts(sizing, gpu, sized.gpu_count)
     output, state = sizing.mean * traffic.output_tokens_mean, many.found.state
@@ -168,9 +172,9 @@ def option_of(sizing: Sizing, many: ManyReplicas, sized: Sized) -> SizeOption:
         held_replica_count=int(sized.held),
         gpu_count=sized.gpu_count,
         amount_per_hour=sized.amount_per_hour,
-        cost_per_million_tokens=hourly / traffic.sequence_tokens_mean,
-        cost_per_million_input_tokens=hourly * share / max(traffic.input_tokens_mean, 1.0),
-        cost_per_million_output_tokens=hourly * (1 - share) / traffic.output_tokens_mean,
+        cost_per_million_tokens=total,
+        cost_per_million_input_tokens=whole * share / max(traffic.input_tokens_mean, 1.0),
+        cost_per_million_output_tokens=whole * (1 - share) / traffic.output_tokens_mean,
         joules_per_output_token=None if power is None else power / output,
         output_tokens_per_s_per_watt=None if power is None else output / power,
     )

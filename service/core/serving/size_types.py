@@ -12,6 +12,7 @@ from service.core.scenarios.demand import DailyTokensLoad, DemandProfile, PeakRe
 from service.core.scenarios.refs import ArchitectureRef
 from service.core.scenarios.replica_settings import ReplicaLayout, ReplicaSettings
 from service.core.scenarios.serving_service import Headroom, Objectives
+from service.core.serving.hosted_types import Hosted
 from service.core.serving.questions import ServedModel
 from service.core.value import (
     Amount,
@@ -219,3 +220,5 @@ class ServingSizeAnswer(EstimateAnswer):
     """What each optimisation saves on the cheapest GPU."""
     power_cap: PowerCapCost | None
     """What the power cap takes and saves; null without a cap."""
+    hosted: Hosted
+    """Prices of hosted tokens of the same architecture beside the cheapest fleet."""
