@@ -177,6 +177,14 @@ class CoreEntry(SourcedEntry):
 class FormatEntry(NumberFormat, CoreEntry):
     """A number format of weights, caches or matrix units."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_derived(cls, fields: Any) -> Any:
+        derived = {"element_bytes", "native_gpus"}.intersection(fields)
+        if derived:
+            raise ValueError(f"{', '.join(sorted(derived))}: follows from the rest, leave it out")
+        return fields
+
 
 class ArchitectureEntry(ModelArchitecture, CoreEntry):
     """A model architecture as layer groups; its parameter count is summed from them."""

@@ -122,9 +122,14 @@ def node(located: Located[NodeEntry]) -> Node:
     return Node(**fields, provenance=provenance(located, NODE_FACTS))
 
 
-def number_format(located: Located[FormatEntry]) -> NumberFormat:
-    """A number format as the core takes it."""
-    return NumberFormat(**_fields(located.entry, NumberFormat), provenance=provenance(located))
+def number_format(located: Located[FormatEntry], gpus: Iterable[Gpu] = ()) -> NumberFormat:
+    """A number format as the core takes it, with its bytes and the GPUs that multiply it."""
+    entry = located.entry
+    facts = _fields(entry, NumberFormat) | {
+        "element_bytes": entry.bytes_per_element,
+        "native_gpus": tuple(gpu.key for gpu in gpus if entry.is_native_on(gpu)),
+    }
+    return NumberFormat(**facts, provenance=provenance(located))
 
 
 def architecture(located: Located[ArchitectureEntry]) -> ModelArchitecture:
@@ -320,10 +325,11 @@ def resolve_folder(folder: CatalogFolder) -> CatalogContent:
     """
     collector = _Collector([])
     names = ArchitectureNames(folder)
+    gpus = collector.each(folder.gpus, gpu)
     content = CatalogContent(
-        gpus=collector.each(folder.gpus, gpu),
+        gpus=gpus,
         nodes=collector.each(folder.nodes, node),
-        formats=collector.each(folder.formats, number_format),
+        formats=collector.each(folder.formats, lambda entry: number_format(entry, gpus)),
         architectures=collector.each(folder.architectures, architecture),
         sites=collector.each(folder.sites, site),
         assumptions=collector.each(folder.assumptions, assumption),

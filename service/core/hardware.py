@@ -196,6 +196,10 @@ class NumberFormat(Value):
     """Bits of the mantissa without the hidden one; value bits for integers."""
     largest_value: Annotated[float, Field(gt=0, le=4e38)]
     """Largest finite magnitude."""
+    smallest_normal_value: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    """Smallest positive normal number; null for integers, whose steps are even."""
+    smallest_value: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    """Smallest positive number, subnormal ones included; 1 for integers."""
     scale_bits: CountOrZero = 0
     """Bits of one block scale; 0 without block scales."""
     scale_block_elements: Count = 1
@@ -206,8 +210,20 @@ class NumberFormat(Value):
     """True when kernels widen the weights to 16 bit before they compute."""
     minimum_compute_fallback: ComputePrecision = "bf16"
     """Mode used on chips that lack `compute_precision`."""
+    vendors: tuple[Text, ...] | None = None
+    """Vendors whose matrix units take it; null for a format of no vendor's own."""
+    element_bytes: Positive | None = None
+    """Bytes of one element with its share of the block scale; filled in when a release is made."""
+    native_gpus: tuple[Key, ...] = ()
+    """GPUs of the release whose matrix unit multiplies it as it is; filled in then, too."""
     provenance: Provenance = Provenance()
     """Where these facts come from."""
+
+    def is_native_on(self, gpu: Gpu) -> bool:
+        """True when the matrix unit of a GPU multiplies such numbers as they are."""
+        is_taken = self.vendors is None or gpu.vendor in self.vendors
+        has_mode = gpu.peak_flop_per_s(self.compute_precision) is not None
+        return has_mode and is_taken and not self.weight_only
 
     @property
     def bytes_per_element(self) -> float:

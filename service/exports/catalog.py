@@ -184,6 +184,9 @@ FORMAT_COLUMNS: tuple[Column[NumberFormat], ...] = (
         "minimum_compute_fallback",
     ),
     *PROVENANCE,
+    *fields("smallest_normal_value", "smallest_value"),
+    Column("vendors", lambda each: joined(each.vendors or ())),
+    Column("native_gpus", lambda each: joined(each.native_gpus)),
 )
 RELEASE_COLUMNS: tuple[Column[Any], ...] = fields(
     "version", "digest", "published_at", "retired_at", "notes"

@@ -109,7 +109,9 @@ FROZEN = {
     "formats": (
         catalog.FORMAT_COLUMNS,
         "key,name,bits,exponent_bits,mantissa_bits,largest_value,scale_bits,scale_block_elements,"
-        "bytes_per_element,compute_precision,weight_only,minimum_compute_fallback," + PROVENANCE,
+        "bytes_per_element,compute_precision,weight_only,minimum_compute_fallback,"
+        + PROVENANCE
+        + ",smallest_normal_value,smallest_value,vendors,native_gpus",
     ),
 }
 

@@ -209,14 +209,20 @@ class Passes:
         cached = rows.elements / np.minimum(rows.shards, ranks) * read
         cached = cached * self.shape.kv_format.bytes_per_element + 2 * rows.state_bytes / ranks
         moved = sequences * np.sum(rows.layer_count * cached, axis=-1)
-        pairs = rows.layer_count * rows.decode_pair_flops * read
-        flops = sequences * tokens_each * np.sum(pairs / ranks, axis=-1)
+        queries = sequences * tokens_each
+        bound, done = (
+            queries * np.sum(rows.layer_count * pair_flops * read / ranks, axis=-1)
+            for pair_flops in (
+                rows.decode_pair_flops,
+                np.maximum(rows.pair_flops, rows.decode_pair_flops),
+            )
+        )
         bandwidth = constants.decode_bandwidth_fraction * self.device.bandwidth_bytes_per_s
         memory_s = moved / bandwidth
-        compute_s = flops / (constants.latent_compute_fraction * self.device.wide_peak_flop_per_s)
+        compute_s = bound / (constants.latent_compute_fraction * self.device.wide_peak_flop_per_s)
         fixed_s = self.shape.mixing_layer_count * constants.decode_fixed_s
         fixed_s = fixed_s + self.shape.indexed_layer_count * constants.index_layer_s
-        return Pass(fixed_s + np.maximum(memory_s, compute_s), flops, moved)
+        return Pass(fixed_s + np.maximum(memory_s, compute_s), done, moved)
 
     def prompt_attention(self, layout: Layout) -> Pass:
         """Causal attention of one prompt: its end sees all of it, its cached start is done.

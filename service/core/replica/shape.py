@@ -95,7 +95,8 @@ def instance_reach(gpu: Gpu, instance_gpu_count: int | None) -> int:
 def matrix_mode(gpu: Gpu, weights: NumberFormat) -> ComputePrecision | None:
     """Mode of the matrix unit that multiplies such weights: the format's own, else its fallback."""
     own: ComputePrecision = "bf16" if weights.weight_only else weights.compute_precision
-    modes: tuple[ComputePrecision, ...] = (own, weights.minimum_compute_fallback)
+    modes = [own] if weights.weight_only or weights.is_native_on(gpu) else []
+    modes.append(weights.minimum_compute_fallback)
     found = next((mode for mode in modes if gpu.peak_flop_per_s(mode) is not None), None)
     return "bf16" if found == "fp16" else found
 

@@ -1,6 +1,7 @@
 """Kernels and phases of an architecture on the rooflines of GPUs, ready to plot."""
 
-from typing import Annotated, Literal
+from dataclasses import replace
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 from pydantic import Field
@@ -8,7 +9,8 @@ from pydantic import Field
 from service.core.answers import EstimateAnswer, recorder_for, shared_fields
 from service.core.estimates import Infeasibility
 from service.core.formulas import roofline
-from service.core.hardware import ComputePrecision, Gpu
+from service.core.hardware import ComputePrecision, Gpu, GpuClass
+from service.core.recorder import Recorder
 from service.core.replica.passes import Pass
 from service.core.replica.shape import Layout
 from service.core.replica.speed import Speed
@@ -22,9 +24,13 @@ from service.core.value import Count, Key, Text, Value
 LOWEST_INTENSITY = 0.1
 HIGHEST_INTENSITY = 100_000.0
 """Ends of the drawn ceilings, FLOP/B."""
-MATRIX_MODES: tuple[ComputePrecision, ...] = ("bf16", "fp8", "fp4", "int8")
+STAND_IN: GpuClass = "hopper"
+"""Class whose constants lay out a replica where a GPU's own class has none: operations and bytes
+are the same on every GPU, and no time is estimated from it."""
 Phase = Literal["decode", "prefill"]
 Kernel = Literal["all", "layers", "experts", "head", "attention"]
+PHASES: tuple[Phase, ...] = ("decode", "prefill")
+KERNELS: tuple[Kernel, ...] = ("all", "layers", "experts", "head", "attention")
 
 
 class KernelPoint(Value):
@@ -42,8 +48,9 @@ class KernelPoint(Value):
     """Intensity from which compute is the limit."""
     attainable_flop_per_s: float
     """min(peak, intensity · bandwidth) of one GPU."""
-    estimated_flop_per_s: float
-    """What the estimate's time makes of it, kernels and fixed times included."""
+    estimated_flop_per_s: float | None
+    """What the estimate's time makes of it, kernels and fixed times included; null where nothing
+    was measured of the GPU's class."""
     bound: Literal["memory", "compute"]
     """What limits it."""
 
@@ -56,7 +63,7 @@ class Ceiling(Value):
     name: Text
     """Its trade name."""
     precision: ComputePrecision
-    """Mode of the matrix unit."""
+    """Mode of the matrix unit; of the vector unit for fp32."""
     peak_flop_per_s: float
     """Dense peak: the flat part."""
     bandwidth_bytes_per_s: float
@@ -76,6 +83,10 @@ class RooflineQuestion(ServedModel):
     """How a replica is spread; the fewest GPUs that hold it, for each GPU, when null."""
     running_requests: Annotated[Count, Field(le=8192)] = 1
     """Requests that decode together."""
+    phases: Annotated[tuple[Phase, ...], Field(min_length=1, max_length=2)] = PHASES
+    """Phases to place."""
+    kernels: Annotated[tuple[Kernel, ...], Field(min_length=1, max_length=5)] = KERNELS
+    """Kernels to place; those that an architecture does not have are left out."""
 
 
 class RooflineAnswer(EstimateAnswer):
@@ -97,28 +108,45 @@ def estimate_roofline(question: RooflineQuestion, snapshot: CatalogSnapshot) -> 
     points: list[KernelPoint] = []
     ceilings: list[Ceiling] = []
     refused: list[Infeasibility] = []
-    shared = question.model_dump(exclude={"gpus", "running_requests", "architecture"})
     with np.errstate(all="ignore"):
         for index, reference in enumerate(question.gpus):
             gpu = snapshot.gpu(reference, pointer=f"/gpus/{index}")
             ceilings += ceilings_of(gpu)
-            one = ReplicaQuestion(**shared, architecture=question.architecture, gpu=reference)
-            case = resolve_case(one, recorder.off())
-            if not isinstance(case, Case):
-                refused += [part.model_copy(update={"workload": gpu.name}) for part in case]
-                continue
-            quiet = recorder.off()
-            speed = case.speed(case.lookup(recorder), quiet)
-            points += phase_points(speed, case.layout, question.running_requests)
-    shared_answer = shared_fields(recorder, infeasibilities=tuple(refused))
-    return RooflineAnswer(**shared_answer, points=tuple(points), ceilings=tuple(ceilings))
+            placed, missing = _points_on(question, gpu, recorder)
+            points += placed
+            refused += missing
+    shared = shared_fields(recorder, infeasibilities=tuple(refused))
+    return RooflineAnswer(**shared, points=tuple(points), ceilings=tuple(ceilings))
+
+
+def _points_on(
+    question: RooflineQuestion, gpu: Gpu, recorder: Recorder
+) -> tuple[list[KernelPoint], list[Infeasibility]]:
+    """The points that are asked for on one GPU, or why its memory or modes hold none."""
+    asked = {"gpus", "running_requests", "architecture", "phases", "kernels"}
+    shared = question.model_dump(exclude=asked) | {"architecture": question.architecture}
+    case = resolve_case(ReplicaQuestion(**shared, gpu=gpu), recorder.off())
+    is_measured = isinstance(case, Case) or case[0].code != "no_constants"
+    if not is_measured:
+        alike = gpu.model_copy(update={"gpu_class": STAND_IN})
+        case = resolve_case(ReplicaQuestion(**shared, gpu=alike), recorder.off())
+    if not isinstance(case, Case):
+        return [], [part.model_copy(update={"workload": gpu.name}) for part in case]
+    look = case.lookup(recorder if is_measured else recorder.off())
+    points = phase_points(case.speed(look, recorder.off()), case.layout, question.running_requests)
+    none = {} if is_measured else {"estimated_flop_per_s": None}
+    return [
+        point.model_copy(update=none)
+        for point in points
+        if point.phase in question.phases and point.kernel in question.kernels
+    ], []
 
 
 def ceilings_of(gpu: Gpu) -> list[Ceiling]:
     """The roof of a GPU for each mode of its matrix unit."""
     bandwidth = gpu.memory_bandwidth_bytes_per_s
     found = []
-    for mode in MATRIX_MODES:
+    for mode in get_args(ComputePrecision):
         peak = gpu.peak_flop_per_s(mode)
         if peak is None:
             continue
@@ -155,6 +183,8 @@ def phase_points(speed: Speed, layout: Layout, running: float) -> tuple[KernelPo
         ("decode", "attention", speed.decode_attention(layout, batch)),
         ("prefill", "layers", speed.layers(layout, tokens)),
         ("prefill", "experts", speed.experts(layout, tokens)),
+        ("prefill", "head", speed.head(layout, 1)),
+        ("prefill", "attention", _prompt_attention(speed, layout)),
     ]
     state = speed.without_waiting(layout, running)
     parts.append(("decode", "all", state.decode))
@@ -162,6 +192,17 @@ def phase_points(speed: Speed, layout: Layout, running: float) -> tuple[KernelPo
     return tuple(
         _point(speed, phase, kernel, work) for phase, kernel, work in parts if work.flops > 0
     )
+
+
+def _prompt_attention(speed: Speed, layout: Layout) -> Pass:
+    """Attention of a prompt with the least traffic that it can have: its cache, written and read.
+
+    References:
+        Dao et al., FlashAttention, arXiv 2205.14135: scores never leave the chip.
+    """
+    work, prompt = speed.prompt_attention(layout), max(speed.traffic.input_tokens_mean, 1.0)
+    cached = speed.shape.sequence_bytes(prompt) / layout.tensor_parallel
+    return replace(work, moved_bytes=2 * cached)
 
 
 def _point(speed: Speed, phase: Phase, kernel: Kernel, work: Pass) -> KernelPoint:
