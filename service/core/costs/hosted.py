@@ -37,7 +37,7 @@ def hosted_terms(
     wanted = service.architecture
     key = wanted.key if isinstance(wanted, ModelArchitecture) else wanted
     asked_for = [row for row in snapshot.token_prices if _is_asked_for(row, method, key)]
-    usable = [row for row in asked_for if _objection(row, method, currency) is None]
+    usable = [row for row in asked_for if objection(row, method, currency) is None]
     if not usable:
         return _missing(method, key, asked_for, currency, snapshot)
     mix = Decimal(repr(service.input_tokens_mean)), Decimal(repr(service.output_tokens_mean))
@@ -70,7 +70,7 @@ def _is_asked_for(row: TokenPrice, method: HostedMethod, architecture: str | Non
     return architecture is not None and row.architecture == architecture
 
 
-def _objection(row: TokenPrice, method: HostedMethod, currency: str) -> str | None:
+def objection(row: TokenPrice, method: HostedMethod, currency: str) -> str | None:
     """Why a price may not be used, None when it may."""
     if row.currency != currency:
         return f"priced in {row.currency}, the plan in {currency}"
@@ -91,11 +91,11 @@ def _missing(
     snapshot: CatalogSnapshot,
 ) -> str:
     """Say which prices there are, and which were left out why."""
-    left_out = [f"{row.key} ({_objection(row, method, currency)})" for row in asked_for]
+    left_out = [f"{row.key} ({objection(row, method, currency)})" for row in asked_for]
     others = [
         row
         for row in snapshot.token_prices
-        if _objection(row, method, currency) is None
+        if objection(row, method, currency) is None
         and architecture in {None, row.architecture}
         and (architecture is not None or method.provider in {None, row.provider})
     ]

@@ -65,6 +65,3 @@ class Hosted(Value):
     """Against the median of the sellers, each at its cheapest price."""
     minimum_fleet_amount_per_day: Amount | None
     """USD a day of the smallest fleet, which is held even without load; null without a fleet."""
-    full_fleet_cost_per_million_tokens: float | None
-    """USD for a million tokens of the fleet at its best, at planned load all the time that the
-    day's shape allows: a cheaper seller is never undercut."""
