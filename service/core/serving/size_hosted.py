@@ -12,7 +12,7 @@ from service.core.formulas.demand import (
     hosting_break_even_tokens_per_day,
     whole_instances_gpu_count,
 )
-from service.core.hours.service_demand import resolved_headroom
+from service.core.hours.headroom import resolved_headroom
 from service.core.prices import TokenPrice
 from service.core.scenarios.procurement import HostedMethod
 from service.core.serving.hosted_types import (
