@@ -10,6 +10,7 @@ from service.accuracy.training_speed import (
 )
 from service.core.estimates import Range
 from service.core.formulas import flops
+from service.core.run.hours import booked_mfu_fraction
 from service.core.run.speed import RARE_STACKS
 from service.core.run.step_constants import Look
 
@@ -66,12 +67,12 @@ def predicted_run(prepared: PreparedRow) -> Range:
 
 def booked_rate(prepared: PreparedRow) -> float:
     """Tokens per second and GPU over all hours that published runs book. [token/s]"""
-    mixture = prepared.architecture.is_mixture
-    fraction = prepared.recorder.assume(
-        "training_booked_mfu_fraction",
-        prepared.gpu.gpu_class,
-        "mixture" if mixture else prepared.traits.name,
-    ).value
+    fraction = booked_mfu_fraction(
+        prepared.gpu,
+        prepared.recorder,
+        is_mixture=prepared.architecture.is_mixture,
+        stack=prepared.traits.name,
+    )
     work = flops.training_flops_per_token(
         active_parameter_count=prepared.architecture.active_parameter_count
     )

@@ -119,7 +119,7 @@ def test_counts_beyond_exact_doubles_are_refused_and_never_rounded(refused, lite
         (f"{RUN}/training_tokens", "2000", "whole number"),
         (f"{RUN}/training_tokens", True, "whole number"),
         (f"{RUN}/training_tokens", 1.5, "whole number"),
-        (f"{RUN}/training_tokens", None, "valid integer"),
+        (f"{RUN}/training_tokens", None, "needed, unless"),
         (f"{RUN}/training_tokens", [1], "valid integer"),
         (f"{RUN}/sizing/gpu_count", 0, "greater than or equal to 1"),
         (f"{RUN}/speed/mfu_fraction", 0, SMALLEST),

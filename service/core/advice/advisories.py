@@ -50,11 +50,11 @@ class ServiceFacts:
 
 def training_sized_from_serving(facts: RunFacts) -> Advisory | None:
     """A given GPU count that holds the weights but not the training state."""
-    sizing, architecture = facts.run.sizing, facts.architecture
-    if sizing.kind != "gpu_count" or architecture is None or facts.run.adapter is not None:
+    count, architecture = facts.run.given_gpu_count, facts.architecture
+    if count is None or architecture is None or facts.run.adapter is not None:
         return None
     recipe = STATE_RECIPES[facts.run.state_recipe]
-    fleet = sizing.gpu_count * facts.available_bytes
+    fleet = count * facts.available_bytes
     weights = recipe.weight_bytes * architecture.parameter_count
     state = recipe.total_bytes * architecture.parameter_count
     if not weights <= fleet < state:
@@ -63,7 +63,7 @@ def training_sized_from_serving(facts: RunFacts) -> Advisory | None:
         code="training_sized_from_serving",
         workload=facts.run.name,
         message=(
-            f"{sizing.gpu_count} GPUs hold the weights ({weights / BYTES_PER_GIB:.0f} GiB), as "
+            f"{count} GPUs hold the weights ({weights / BYTES_PER_GIB:.0f} GiB), as "
             f"serving needs, but not the training state of {recipe.total_bytes:g} bytes a "
             f"parameter ({state / BYTES_PER_GIB:.0f} GiB) before any activation."
         ),
@@ -213,3 +213,39 @@ def hosted_break_even(
         )
         said += f"; the service has {tokens_per_day:,.0f} a day."
     return Advisory(code="hosted_break_even", workload=workload, message=said[:2000])
+
+
+def speed_models_disagree(
+    workload: str, rate: float | None, table_rate: float | None, *, threshold: float
+) -> Advisory | None:
+    """A training speed by the terms of a step far from what the table of shares says."""
+    if not rate or not table_rate or max(rate / table_rate, table_rate / rate) <= threshold:
+        return None
+    return Advisory(
+        code="speed_models_disagree",
+        workload=workload,
+        message=(
+            f"The terms of a step give {rate:,.0f} tokens/s per GPU, the table of shares of the "
+            f"peak {table_rate:,.0f}: the answer uses the terms. Measure a few steps before this "
+            "decides an order; long sequences, hybrids and experts are where the table fails, "
+            "small experts and young software where the terms do."
+        ),
+    )
+
+
+def implausible_measurement(
+    workload: str, name: str, reported: float, band: Range
+) -> Advisory | None:
+    """A given or reported number that lies outside of what the estimate holds likely."""
+    if band.low <= reported <= band.high:
+        return None
+    return Advisory(
+        code="implausible_measurement",
+        workload=workload,
+        message=(
+            f"{name} of {reported:,.6g} lies outside of {band.low:,.4g} to {band.high:,.4g}, "
+            "where eight of ten such runs lie. Check what it counts: sparse or dense peak, which "
+            "card and precision, recompute, per GPU or per node, the main run or all that was "
+            "booked."
+        ),
+    )

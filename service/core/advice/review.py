@@ -50,6 +50,8 @@ def _of_runs(
 ) -> Iterator[Advisory | None]:
     by_name = {estimate.name: estimate for estimate in estimates}
     lookups = recorder.off()
+    threshold = lookups.assume("training_speed_disagreement_factor").value
+    speeds = {(found.scope, found.name): found.value for found in recorder.quantities()}
     hbm = lookups.assume("hbm_usable_fraction").value
     gddr = lookups.assume("gddr_usable_fraction").value
     for run in scenario.training_runs:
@@ -66,6 +68,12 @@ def _of_runs(
         yield advisories.activations_outgrow_state(facts)
         if estimate is not None:
             yield advisories.wide_band(run.name, "wall_clock_hours", estimate.wall_clock_hours)
+            yield advisories.speed_models_disagree(
+                run.name,
+                speeds.get((f"run:{run.name}", "training_tokens_per_s_per_gpu")),
+                speeds.get((f"run:{run.name}", "training_table_tokens_per_s_per_gpu")),
+                threshold=threshold,
+            )
 
 
 def _of_services(

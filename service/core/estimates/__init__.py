@@ -22,7 +22,16 @@ from service.core.value import NO_NUL, Amount, Currency, LongText, Month, Text, 
 Verdict = Literal["green", "amber", "red"]
 """Memory use against what programs can address: below 80 %, below 95 %, above."""
 InfeasibilityCode = Literal[
-    "memory", "no_price", "ttft", "tpot", "deadline", "layout", "format", "fleet", "no_constants"
+    "memory",
+    "no_price",
+    "ttft",
+    "tpot",
+    "deadline",
+    "budget",
+    "layout",
+    "format",
+    "fleet",
+    "no_constants",
 ]
 """What ran out."""
 AdvisoryCode = Literal[
@@ -36,6 +45,8 @@ AdvisoryCode = Literal[
     "stale_price",
     "no_objectives",
     "hosted_break_even",
+    "speed_models_disagree",
+    "implausible_measurement",
 ]
 """Closed list of what a reader should know beside the numbers."""
 
@@ -161,6 +172,11 @@ class TrainingRunEstimate(Value):
 
     name: Text
     """Name of the run."""
+    training_tokens: int | None = None
+    """Tokens that it trains on, as given or solved for; null in plans that were made before it was
+    told."""
+    start_date: date | None = None
+    """Day on which it starts; null in plans that were made before it was told."""
     gpu_count: int
     """GPUs that the run takes when it has them to itself; in a shared pool it takes more or fewer
     from hour to hour."""

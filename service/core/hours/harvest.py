@@ -1,7 +1,7 @@
 """Runs on the hours that serving leaves: what each makes of them, and the fewest GPUs that do."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 import numpy as np
@@ -42,6 +42,8 @@ class Job:
     """True when `due` was asked for, and not only follows from its hours alone."""
     priority: int = 0
     """Runs of a higher one take their GPUs first."""
+    after: int | None = None
+    """Number of the job that it follows: it starts when that ends, whenever `start` would be."""
 
     @property
     def gpu_hours(self) -> float:
@@ -108,20 +110,22 @@ def alone(job: Job) -> Schedule:
 def harvest(job: Job, free: Counts, *, stop: int) -> Schedule:
     """Run on what is free, from its start until it is done or `stop`, taking what pays.
 
-    Each day is planned as if all days were like it; what is lost between unlike days counts.
+    Each day, from the hour of its start to the same hour, is planned as if all days were like it;
+    what is lost between unlike days counts. Hours after the horizon are like those a day before.
     """
     start = ceil(job.start)
-    first, last = start // HOURS_PER_DAY, -(-stop // HOURS_PER_DAY)
-    hours = slice(first * HOURS_PER_DAY, last * HOURS_PER_DAY)
-    copies = np.minimum(free[hours] // job.copy_gpu_count, job.most_copies)
+    hours = start + np.arange(-(-(stop - start) // HOURS_PER_DAY) * HOURS_PER_DAY)
+    beyond = np.maximum(0, hours - free.size + HOURS_PER_DAY) // HOURS_PER_DAY
+    copies = free[hours - beyond * HOURS_PER_DAY] // job.copy_gpu_count
+    copies = np.minimum(copies, job.most_copies)
     copies[copies < job.least_copies] = 0
-    copies[: start - hours.start] = 0
     days, row_of_day = distinct_days(copies, hours_per_day=HOURS_PER_DAY)
     taken = best_days(days, redo_hours=job.redo_hours, elastic=job.elastic)[row_of_day].ravel()
     redo, returned = redo_by_hour(
         taken, hours_per_day=HOURS_PER_DAY, redo_hours=job.redo_hours, elastic=job.elastic
     )
-    return _until_done(job, hours.start, taken, redo, returned)
+    inside = slice(0, free.size - start)
+    return _until_done(job, start, taken[inside], redo[inside], returned[inside])
 
 
 def _until_done(job: Job, first: int, taken: Counts, redo: Amounts, returned: Counts) -> Schedule:
@@ -151,15 +155,20 @@ def harvest_in_turn(
 ) -> Iterator[tuple[int, Schedule]]:
     """Run the job of highest priority on what is free, the next on what it leaves, and so on.
 
-    Each runs until `stop`, or at most until it is due.
+    Each runs until `stop`, or at most until it is due; one that follows another from its end on.
 
     Yields:
         The number of the job, and its hours.
     """
-    left = free.copy()
+    left, ends = free.copy(), dict[int, float | None]()
     for number in _in_turn(jobs):
-        job = jobs[number]
-        schedule = harvest(job, left, stop=ceil(job.due) if stop is None else stop)
+        job, last = jobs[number], ceil(jobs[number].due) if stop is None else stop
+        start: float | None = job.start if job.after is None else ends[job.after]
+        if start is None or ceil(start) >= last:
+            schedule = _never_begun(job)
+        else:
+            schedule = harvest(replace(job, start=start), left, stop=last)
+        ends[number] = schedule.finish
         yield number, schedule
         left[schedule.hours] -= schedule.gpus
 
@@ -168,14 +177,34 @@ def _in_turn(jobs: Sequence[Job]) -> list[int]:
     """Numbers of the jobs as they queue: by priority, then by date, then the largest gang first.
 
     A gang that does not fit leaves the hour to the next in the queue, which is why it may stand in
-    front: what it cannot use is not lost.
+    front: what it cannot use is not lost. None stands before the one that it follows.
     """
 
     def place(number: int) -> tuple[int, float, int, int]:
         job = jobs[number]
         return -job.priority, job.due, -job.least_copies * job.copy_gpu_count, number
 
-    return sorted(range(len(jobs)), key=place)
+    order: list[int] = []
+    left = sorted(range(len(jobs)), key=place)
+    while left:
+        number = next(n for n in left if jobs[n].after is None or jobs[n].after in order)
+        order.append(number)
+        left.remove(number)
+    return order
+
+
+def _never_begun(job: Job) -> Schedule:
+    """A job that follows one which does not end in time."""
+    nobody, nothing = np.zeros(0, dtype=np.int64), np.zeros(0)
+    return Schedule(
+        job=job,
+        first=0,
+        gpus=nobody,
+        used=nothing,
+        redo=nothing,
+        returned=nobody,
+        finish=None,
+    )
 
 
 def harvest_in_time(jobs: Sequence[Job], free: Counts) -> list[Schedule] | None:
@@ -226,8 +255,15 @@ def _least_gpu_count(jobs: Sequence[Job], held: Counts) -> float:
     held_until = np.concatenate(([0], np.cumsum(held)))
     for job in jobs:
         urgent = [other for other in jobs if other.due <= job.due]
-        first = int(min(other.start for other in urgent))
+        first = int(min(_earliest(jobs, other) for other in urgent))
         work = sum(other.gpu_hours for other in urgent)
         serving = float(held_until[int(job.due)] - held_until[first])
         least = max(least, (work + serving) / (job.due - first) * (1 - FLOAT_NOISE))
     return least
+
+
+def _earliest(jobs: Sequence[Job], job: Job) -> float:
+    """Hour before which a job cannot start, however soon those end that it follows. [h]"""
+    while job.after is not None:
+        job = jobs[job.after]
+    return job.start

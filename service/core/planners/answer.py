@@ -135,6 +135,8 @@ def _run(schedule: RunSchedule, amount: Decimal | None) -> TrainingRunEstimate:
     stretch = hours / need.wall_clock_hours.value
     return TrainingRunEstimate(
         name=need.run.name,
+        training_tokens=need.run.tokens,
+        start_date=need.start.date(),
         gpu_count=need.gpu_count,
         layout=need.layout,
         memory_gib_per_gpu=need.memory,

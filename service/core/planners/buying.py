@@ -5,11 +5,13 @@ from dataclasses import dataclass, field
 
 from service.core.costs.existing import ExistingLot, taken_from
 from service.core.costs.owning import owned_terms
-from service.core.costs.terms import Ownership
+from service.core.costs.spending import Spending
+from service.core.costs.terms import Ownership, Rental
+from service.core.errors import InvalidScenario
 from service.core.estimates import Infeasibility
 from service.core.formulas.calendar import month_index
 from service.core.hardware import Gpu
-from service.core.planners.ownership import PoolKey
+from service.core.planners.ownership import PoolKey, PriceChange
 from service.core.planners.procurement import ResolvedProcurement, no_price, resolve_procurement
 from service.core.pooling.workloads import PoolUse
 from service.core.pricing import UnitPrice
@@ -55,6 +57,34 @@ class Buying:
         """Site of owned nodes."""
         found = self.of(pool, gpu)
         return None if found is None else found.site
+
+    def spending(self, pool: PoolKind, gpu: Gpu, pointer: str) -> Spending | None:
+        """What GPUs of a pool cost by the hour; None when no rule or price can be used.
+
+        Raises:
+            InvalidScenario: If they have no price by the hour: what is bought, committed for a term
+                or shared costs the same however long a run holds it.
+        """
+        found = self.of(pool, gpu)
+        if found is None:
+            return None
+        terms, pooling = found.terms, self.scenario.pooling
+        is_alone = pooling.kind == "separate" and pooling.fleet_gpu_count is None
+        if not is_alone or self.scenario.existing_gpus or not isinstance(terms, Rental):
+            raise InvalidScenario(
+                "an amount sizes a run only in a pool of its own whose GPUs are rented by the "
+                "hour: elsewhere its cost depends on what else the pool does; give gpu_count or "
+                "finish_date",
+                pointer=f"{pointer}/sizing/amount",
+            )
+        change = PriceChange.assumed(self.recorder.off(), self.scenario.horizon.start_month)
+
+        def price_in(month: str) -> float:
+            prices = [terms.gpu_hour] + ([] if terms.host_hour is None else [terms.host_hour])
+            hour = sum(change.at(price, month, terms.commitment).value for price in prices)
+            return float(hour) * (1.0 + terms.redo_fraction)
+
+        return Spending(price_in, found.gpu_multiple)
 
     def is_owned(self, pool: PoolKind, gpu: Gpu) -> bool:
         """True when the GPUs are bought, and so paid for over the whole horizon."""

@@ -112,7 +112,7 @@ def price_fleet(
         procurement=procurement,
         owned_gpu_counts=owned,
         currency=scenario.currency,
-        change=_PriceChange.assumed(recorder, months[0]),
+        change=PriceChange.assumed(recorder, months[0]),
         first_month=months[0],
         numbers=count(1),
         commitments=_commitments(procurement, loads, existing, scenario),
@@ -130,7 +130,7 @@ def price_fleet(
 
 
 @dataclass(frozen=True)
-class _PriceChange:
+class PriceChange:
     """Yearly change of rental prices from the as-of month on."""
 
     per_year_fraction: float
@@ -138,7 +138,12 @@ class _PriceChange:
     first_month: int
 
     @classmethod
-    def assumed(cls, recorder: Recorder, first_month: str) -> "_PriceChange":
+    def assumed(cls, recorder: Recorder, first_month: str) -> "PriceChange":
+        """Change by the assumption of the catalog, or as it was overridden.
+
+        Raises:
+            InvalidScenario: If an override is out of its bounds.
+        """
         used = assume_within(recorder, "price_change_per_year_fraction", -0.99, 10)
         as_of = recorder.snapshot.as_of_date
         return cls(used.value, month_index(f"{as_of:%Y-%m}"), month_index(first_month))
@@ -166,7 +171,7 @@ class _Pricing:
     procurement: Mapping[PoolKey, ResolvedProcurement]
     owned_gpu_counts: Mapping[PoolKey, int]
     currency: str
-    change: _PriceChange
+    change: PriceChange
     first_month: str
     numbers: Iterator[int]
     commitments: Mapping[PoolKey, Commitments]

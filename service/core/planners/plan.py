@@ -5,7 +5,7 @@ This is the only place where training and serving meet; each step is a planner o
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import date, datetime
 from functools import partial
 
 from service.core.advice.sides import HeldFor, charges
@@ -14,6 +14,7 @@ from service.core.costs.existing import ExistingLot
 from service.core.costs.negotiated import check_price_book, price_book_used
 from service.core.errors import CoreError, InvalidScenario
 from service.core.estimates import FleetEstimate, Infeasibility, WorkloadKind
+from service.core.formulas.calendar import first_day, midnight, month_index, month_of
 from service.core.hardware import Gpu
 from service.core.planners.answer import Answer, describe
 from service.core.planners.buying import Buying
@@ -29,6 +30,7 @@ from service.core.planners.procurement import (
     check_procurement_rules,
 )
 from service.core.planners.serving import plan_replica
+from service.core.planners.stages import order_of_stages
 from service.core.planners.training import plan_training_run
 from service.core.pooling.workloads import PoolsOutcome, ReplicaCapacity, RunNeed
 from service.core.pricing import AmountTooLarge
@@ -143,12 +145,26 @@ def plan_workloads(scenario: Scenario, buying: Buying) -> Workloads:
     services: list[ReplicaCapacity] = []
     hosted: list[HostedService] = []
     refused: list[Infeasibility] = []
-    for index, run in enumerate(scenario.training_runs):
-        need = _plan_run(run, f"/scenario/training_runs/{index}", scenario, buying)
+    pointers = [f"/scenario/training_runs/{n}" for n in range(len(scenario.training_runs))]
+    order = order_of_stages(
+        scenario.training_runs,
+        pointers=pointers,
+        shared=scenario.pooling.kind == "shared" or scenario.pooling.fleet_gpu_count is not None,
+    )
+    ends: dict[str, datetime] = {}
+    for index in order:
+        run = scenario.training_runs[index]
+        if run.after is not None and run.after not in ends:
+            continue  # what it follows has no end: the reason is among the refusals
+        start = None if run.after is None else ends[run.after]
+        need = _plan_run(run, pointers[index], scenario, buying, start=start)
         if isinstance(need, RunNeed):
             runs.append(need)
+            ends[run.name] = need.finish
         else:
             refused.extend(need)
+    numbers = {run.name: number for number, run in enumerate(scenario.training_runs)}
+    runs.sort(key=lambda need: numbers[need.run.name])
     for index, service in enumerate(scenario.serving_services):
         pointer = f"/scenario/serving_services/{index}"
         found = plan_hosted(service, scenario=scenario, recorder=buying.recorder, pointer=pointer)
@@ -190,28 +206,38 @@ def _alone(
 
 
 def _plan_run(
-    run: TrainingRun, pointer: str, scenario: Scenario, buying: Buying
+    run: TrainingRun,
+    pointer: str,
+    scenario: Scenario,
+    buying: Buying,
+    *,
+    start: datetime | None = None,
 ) -> RunNeed | tuple[Infeasibility, ...]:
     recorder = buying.recorder.within(f"run:{run.name}")
     gpu = recorder.snapshot.gpu(run.gpu, pointer=f"{pointer}/gpu")
+    pool = _pool_of(scenario, "training")
     return plan_training_run(
         run,
         snapshot=recorder.snapshot,
         recorder=recorder,
         horizon=scenario.horizon,
-        gpu_multiple=buying.gpu_multiple(_pool_of(scenario, "training"), gpu),
+        gpu_multiple=buying.gpu_multiple(pool, gpu),
         pointer=pointer,
+        start=start,
+        until=midnight(first_day(month_of(month_index(scenario.horizon.last_month) + 1))),
+        spending=None if run.most_amount is None else buying.spending(pool, gpu, pointer),
     )
 
 
-def _count_in_time(buying: Buying, run: TrainingRun, last_day: date) -> int | None:
+def _count_in_time(buying: Buying, late: RunNeed, last_day: date) -> int | None:
     """Fewest GPUs on which a run ends by a day, None where none do. [count]"""
     sizing = FinishBySizing(kind="finish_by", finish_date=last_day)
     need = _plan_run(
-        run.model_copy(update={"sizing": sizing}),
+        late.run.model_copy(update={"sizing": sizing}),
         "/scenario/training_runs",
         buying.scenario,
         replace(buying, recorder=buying.recorder.off()),
+        start=late.start,
     )
     return need.gpu_count if isinstance(need, RunNeed) else None
 

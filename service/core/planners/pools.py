@@ -40,12 +40,11 @@ from service.core.pooling.workloads import (
 from service.core.recorder import Recorder
 from service.core.scenarios.procurement import PoolKind
 from service.core.scenarios.scenario import Scenario
-from service.core.scenarios.training_run import TrainingRun
 
 Multiple = Callable[[PoolKind, Gpu], int]
 SiteOf = Callable[[PoolKind, Gpu], str | None]
 IsOwned = Callable[[PoolKind, Gpu], bool]
-CountInTime = Callable[[TrainingRun, date], int | None]
+CountInTime = Callable[[RunNeed, date], int | None]
 Workload = TypeVar("Workload")
 MAX_MONTH_COUNT = 120
 """Longest horizon that a scenario may have."""
@@ -127,7 +126,10 @@ class _Planning:
         """Refuse a run that starts where the plan has no hours."""
         numbers = {run.name: number for number, run in enumerate(self.scenario.training_runs)}
         for need in runs:
-            if not 0 <= self.timeline.hour_of(need.start) < self.timeline.hour_count:
+            if (
+                need.run.after is None
+                and not 0 <= self.timeline.hour_of(need.start) < self.timeline.hour_count
+            ):
                 raise InvalidScenario(
                     f"{need.run.name!r} starts on {need.start.date()}, outside the horizon",
                     pointer=f"/scenario/training_runs/{numbers[need.run.name]}/start_date",
@@ -173,7 +175,8 @@ class _Planning:
     ) -> tuple[list[PoolUse], list[Infeasibility]]:
         """A pool for the runs and one for the services of each GPU; a given size is that of both.
 
-        Services take existing GPUs first: they hold theirs all the time.
+        Services take existing GPUs first: they hold theirs all the time. A run that follows one
+        which outlives the horizon has no hours in it.
         """
         needs = _by_gpu(runs, lambda need: need.gpu)
         served = _by_gpu(services, lambda item: item[0].gpu)
@@ -185,6 +188,7 @@ class _Planning:
         }
         if fleet_gpu_count is not None:
             return self._in_fleet(needs, served, serving, fleet_gpu_count)
+        begun = [run for run in runs if self.timeline.hour_of(run.start) < self.timeline.hour_count]
         training = [
             plan_training_pool(
                 gpu,
@@ -192,7 +196,7 @@ class _Planning:
                 holding=self.holding("training", gpu, taken=_existing_of(serving.get(gpu))),
                 timeline=self.timeline,
             )
-            for gpu, items in needs.items()
+            for gpu, items in _by_gpu(begun, lambda need: need.gpu).items()
         ]
         late = [self._too_long(need) for need in runs if self._is_too_long(need)]
         return [*training, *serving.values()], late
@@ -280,13 +284,17 @@ class _Planning:
 
     def _too_long(self, need: RunNeed) -> Infeasibility:
         """A run that would still run when the horizon ends, and what would help."""
-        available = self.timeline.hour_count - self.timeline.hour_of(need.start)
+        available = max(0.0, self.timeline.hour_count - self.timeline.hour_of(need.start))
         last_day = (self.timeline.moment(self.timeline.hour_count) - timedelta(days=1)).date()
-        count, months = self.count_in_time(need.run, last_day), self._months_until(need)
+        count = self.count_in_time(need, last_day) if available > 0 else None
+        months = self._months_until(need)
         fixes = [] if count is None else [f"gpu_count {count}, which ends the run by {last_day}"]
         fixes += [] if months is None else [f"a horizon of {months} months"]
         share = available / need.wall_clock_hours.value
-        tokens = int(need.run.training_tokens * share * (1 - HOUR_NOISE))
+        tokens = int(need.run.tokens * share * (1 - HOUR_NOISE))
+        shorter = f"training_tokens {tokens:,} on as many GPUs"
+        if tokens == 0:
+            shorter = f"an earlier end of {need.run.after!r}, which it follows"
         return Infeasibility(
             workload=need.run.name,
             code="deadline",
@@ -294,7 +302,7 @@ class _Planning:
             needed=need.wall_clock_hours.value,
             available=available,
             unit="h",
-            nearest_fix=" or ".join(fixes or [f"training_tokens {tokens:,} on as many GPUs"]),
+            nearest_fix=" or ".join(fixes or [shorter]),
         )
 
     def _months_until(self, need: RunNeed) -> int | None:

@@ -1,8 +1,10 @@
 """From a training run to the GPUs and hours it needs, or the reasons why it cannot be had."""
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from service.core.costs.spending import Spending
 from service.core.errors import InvalidScenario, NoConstants
 from service.core.estimates import Infeasibility
 from service.core.formulas import flops, reliability, training_time
@@ -14,11 +16,12 @@ from service.core.run.case import RunCase, missing_peak, resolve
 from service.core.run.choice import Choice, choose, rate_of
 from service.core.run.factors import ranged, spread
 from service.core.run.hours import RunHours, run_hours
-from service.core.run.sizing import count_for_deadline
+from service.core.run.sizing import count_for_budget, count_for_deadline, tokens_for
 from service.core.scenarios.scenario import Horizon
 from service.core.scenarios.training_run import TrainingRun
 from service.core.snapshot import CatalogSnapshot
 from service.core.units import SECONDS_PER_HOUR
+from service.core.value import MAX_TOKENS
 
 ROUNDING = 1e-9
 """Relative error that is not taken for a utilisation above the peak."""
@@ -32,6 +35,10 @@ def plan_training_run(
     horizon: Horizon,
     gpu_multiple: int,
     pointer: str,
+    instance_gpu_count: int | None = None,
+    start: datetime | None = None,
+    spending: Spending | None = None,
+    until: datetime | None = None,
 ) -> RunNeed | tuple[Infeasibility, ...]:
     """What a run needs when it has its GPUs to itself, or why it cannot be had.
 
@@ -42,6 +49,10 @@ def plan_training_run(
         horizon: Its first day is the start of runs that name none.
         gpu_multiple: GPUs that are rented or bought at once; a solved count is a multiple of it.
         pointer: JSON pointer of the run in the request.
+        instance_gpu_count: GPUs that share a host; `gpu_multiple` when None.
+        start: When the run that it follows ends; its own start_date where it follows none.
+        spending: What its GPUs cost; None where no price by the hour holds for them.
+        until: When it should have ended, whatever it costs; None where nothing ends.
 
     Raises:
         UnknownKey: If the run names a GPU or an architecture that the catalog does not hold.
@@ -49,21 +60,22 @@ def plan_training_run(
     """
     scoped = recorder.within(f"run:{run.name}")
     case = resolve(
-        run,
+        _with_tokens(run, pointer),
         snapshot=snapshot,
         recorder=scoped,
         gpu_multiple=gpu_multiple,
         pointer=pointer,
-        instance_gpu_count=gpu_multiple,
+        instance_gpu_count=instance_gpu_count or gpu_multiple,
     )
-    start = midnight(run.start_date or first_day(horizon.start_month))
+    start = start or midnight(run.start_date or first_day(horizon.start_month))
     try:
-        choice = missing_peak(case) or _sized(case, start)
+        sized = missing_peak(case) or _sized(case, start, spending, until)
     except NoConstants as gap:
         fix = "give an MFU or a measured speed, or a GPU whose class has constants"
         return (case.refusal("no_constants", gap.message[:200], fix),)
-    if isinstance(choice, Infeasibility):
-        return (choice,)
+    if isinstance(sized, Infeasibility):
+        return (sized,)
+    case, choice = sized
     hours = _hours(case, choice)
     if hours is None:
         return (_never_ends(case, choice.gpu_count),)
@@ -72,12 +84,53 @@ def plan_training_run(
     return _need(case, choice, hours, start)
 
 
-def _sized(case: RunCase, start: datetime) -> Choice | Infeasibility:
+def _with_tokens(run: TrainingRun, pointer: str) -> TrainingRun:
+    """The run with the most tokens that there may be, where they are what is asked for."""
+    if run.training_tokens is not None:
+        return run
+    if run.sizing.kind != "tokens":
+        raise InvalidScenario(
+            "tokens are needed, unless sizing.kind is tokens",
+            pointer=f"{pointer}/training_tokens",
+        )
+    return run.model_copy(update={"training_tokens": MAX_TOKENS})
+
+
+def _sized(
+    case: RunCase, start: datetime, spending: Spending | None, until: datetime | None
+) -> tuple[RunCase, Choice] | Infeasibility:
+    """The run with its tokens, and the layout and GPUs that its sizing means."""
     _check_utilization(case)
     sizing = case.run.sizing
+    found: Choice | Infeasibility
     if sizing.kind == "gpu_count":
-        return choose(case, sizing.gpu_count)
-    return count_for_deadline(case, start, sizing.finish_date)
+        found = choose(case, sizing.gpu_count)
+    elif sizing.kind == "finish_by":
+        found = count_for_deadline(case, start, sizing.finish_date)
+    elif sizing.kind == "budget":
+        found = (
+            _unpriced(case)
+            if spending is None
+            else count_for_budget(case, start, sizing, spending, until=until)
+        )
+    elif sizing.amount is not None and spending is None:
+        found = _unpriced(case)
+    else:
+        solved = tokens_for(case, start, sizing, spending)
+        if not isinstance(solved, Infeasibility):
+            run = case.run.model_copy(update={"training_tokens": solved[1]})
+            return replace(case, run=run), solved[0]
+        found = solved
+    return found if isinstance(found, Infeasibility) else (case, found)
+
+
+def _unpriced(case: RunCase) -> Infeasibility:
+    """An amount can size a run only where its GPU-hours have a price."""
+    return case.refusal(
+        "no_price",
+        f"price of a GPU-hour of {case.gpu.key}",
+        "a price by the hour, or a gpu_count or a finish_date instead of an amount",
+    )
 
 
 def _check_utilization(case: RunCase) -> None:
@@ -183,7 +236,7 @@ def _publish_hours(case: RunCase, choice: Choice, hours: RunHours) -> None:
     )
     case.recorder.evaluate(
         training_time.training_step_count,
-        training_tokens=case.run.training_tokens,
+        training_tokens=case.run.tokens,
         global_batch_tokens=case.run.global_batch_tokens,
     )
 
@@ -200,7 +253,7 @@ def _work(case: RunCase, choice: Choice) -> tuple[float | None, float | None]:
     model_flops = recorder.evaluate(
         flops.training_model_flops,
         flops_per_token=per_token,
-        training_tokens=case.run.training_tokens,
+        training_tokens=case.run.tokens,
     )
     slow, fast = spread(choice.speed_factors)
     shared: dict[str, Any] = {

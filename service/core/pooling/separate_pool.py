@@ -190,6 +190,21 @@ def _serving_uses(
                 yield charged("idle", gpu_hours=own, gpu_count=idle_most[index])
 
 
+def _starts(needs: Sequence[RunNeed], timeline: Timeline) -> Amounts:
+    """Hour in which each run starts: of one that follows another, to the digit when that ends.
+
+    Moments are whole microseconds, so two runs in sequence would else overlap by a part of one,
+    and for it hold the GPUs of both.
+    """
+    starts: dict[str, float] = {}
+    ends: dict[str | None, float] = {}
+    for need in sorted(needs, key=lambda need: need.start):
+        name = need.run.name
+        starts[name] = ends.get(need.run.after, timeline.hour_of(need.start))
+        ends[name] = starts[name] + need.wall_clock_hours.value
+    return np.array([starts[need.run.name] for need in needs])
+
+
 @dataclass(frozen=True)
 class _Stretches:
     """The horizon cut wherever a month begins or a run starts or ends."""
@@ -211,7 +226,7 @@ def plan_training_pool(
     nobody's name.
     GPUs that whole instances add are idle in the name of the runs, in proportion to their GPUs.
     """
-    starts = np.array([timeline.hour_of(need.start) for need in needs])
+    starts = _starts(needs, timeline)
     lengths = np.array([need.wall_clock_hours.value for need in needs])
     ends = np.minimum(starts + lengths, timeline.hour_count)
     lasting = np.where(starts + lengths <= timeline.hour_count + HOUR_NOISE, ends - starts, lengths)

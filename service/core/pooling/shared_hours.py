@@ -1,7 +1,7 @@
 """What the hours of a pool did that is shared or has a given size, and for whom it stood idle."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -168,6 +168,7 @@ class SharedPool:
     def _run_schedule(self, need: RunNeed, schedule: Schedule) -> RunSchedule:
         """When a run ends; one that outlives the horizon goes on at its mean pace until then."""
         done, redone = float(schedule.used.sum()), float(schedule.redo.sum())
+        need = replace(need, start=self.timeline.moment(schedule.job.start))
         hours = RunHours(
             schedule.first, schedule.gpus, schedule.used, schedule.redo, schedule.returned
         )

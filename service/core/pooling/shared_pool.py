@@ -67,7 +67,7 @@ def plan_shared_pool(
     Returns:
         The pool, None when it cannot even serve, and what it lacks.
     """
-    jobs = [_job_of(need, timeline, recorder) for need in needs]
+    jobs = _jobs_of(needs, timeline, recorder)
     held = timeline.together([demand.hourly_held for _, demand in services])
     outside = int(holding.whole(int(held.max())))
     make = partial(SharedPool, gpu, needs, services, timeline, held, kind=kind, holding=holding)
@@ -96,14 +96,23 @@ def plan_shared_pool(
     return pool, tuple(_late(*pair, held.size, fix) for pair in late)
 
 
+def _jobs_of(needs: Sequence[RunNeed], timeline: Timeline, recorder: Recorder) -> list[Job]:
+    """What each run needs of the pool, those that follow another by its number."""
+    numbers = {need.run.name: number for number, need in enumerate(needs)}
+    return [
+        replace(_job_of(need, timeline, recorder), after=numbers.get(need.run.after or ""))
+        for need in needs
+    ]
+
+
 def _job_of(need: RunNeed, timeline: Timeline, recorder: Recorder) -> Job:
     start = timeline.hour_of(need.start)
-    sizing, hours = need.run.sizing, need.wall_clock_hours.value
+    hours = need.wall_clock_hours.value
     if abs(start + hours - timeline.hour_count) <= HOUR_NOISE:
         hours = timeline.hour_count - start
     due = start + hours
-    if sizing.kind == "finish_by":
-        due = max(due, timeline.hour_of(midnight(sizing.finish_date + timedelta(days=1))))
+    if need.run.last_date is not None:
+        due = max(due, timeline.hour_of(midnight(need.run.last_date + timedelta(days=1))))
     least, most = _copies(need)
     lost_s = recorder.within(f"run:{need.run.name}").evaluate(
         lost_s_per_failure,
@@ -120,7 +129,7 @@ def _job_of(need: RunNeed, timeline: Timeline, recorder: Recorder) -> Job:
         most_copies=most,
         redo_hours=lost_s / SECONDS_PER_HOUR,
         elastic=need.run.elastic,
-        has_date=sizing.kind == "finish_by",
+        has_date=need.run.last_date is not None,
         priority=need.run.priority,
     )
 
@@ -228,7 +237,7 @@ def _fleet_for_long_runs(
     for need, job, short in zip(needs, jobs, shorter, strict=True):
         share = short.own_hours / job.own_hours
         if share < 1:
-            most = int(need.run.training_tokens * share * (1 - HOUR_NOISE))
+            most = int(need.run.tokens * share * (1 - HOUR_NOISE))
             tokens.append(f"training_tokens {most:,} for {need.run.name!r}")
     return f"fleet_gpu_count {enough + apart_gpu_count} with {', '.join(tokens)}."[:LONGEST_TEXT]
 

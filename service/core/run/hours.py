@@ -10,6 +10,7 @@ from service.core.formulas import reliability, training_time
 from service.core.hardware import Gpu
 from service.core.recorder import Recorder
 from service.core.run.factors import Factor, positive, ranged, spread
+from service.core.scenarios.stacks import SoftwareStack
 from service.core.scenarios.training_run import TrainingRun
 from service.core.units import SECONDS_PER_HOUR
 
@@ -61,7 +62,7 @@ class FailureModel:
         if goodput <= 0:
             return float("inf")
         steady = training_time.training_steady_hours(
-            training_tokens=run.training_tokens,
+            training_tokens=run.tokens,
             tokens_per_s_per_gpu=rate,
             gpu_count=gpu_count,
             run_multiplier=run.run_multiplier,
@@ -198,7 +199,7 @@ def run_hours(
         training_time.training_steady_hours,
         less=fast,
         more=slow,
-        training_tokens=run.training_tokens,
+        training_tokens=run.tokens,
         tokens_per_s_per_gpu=rate,
         gpu_count=gpu_count,
         run_multiplier=run.run_multiplier,
@@ -216,3 +217,11 @@ def run_hours(
     )
     band = Range(value=wall, low=wall / fast, high=wall * slow)
     return RunHours(steady=steady, goodput=goodput, wall_clock=band)
+
+
+def booked_mfu_fraction(
+    gpu: Gpu, recorder: Recorder, *, is_mixture: bool, stack: SoftwareStack
+) -> float:
+    """MFU (6P, bf16 peak) over all GPU-hours that published runs of a class book. [1]"""
+    last = "mixture" if is_mixture else stack
+    return recorder.assume("training_booked_mfu_fraction", gpu.gpu_class, last).value

@@ -1,5 +1,7 @@
 """A training run as asked: what to train, on what, how large, how fast, how reliable."""
 
+from datetime import date
+from decimal import Decimal
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -18,6 +20,7 @@ from service.core.value import (
     NonNegative,
     Positive,
     PositiveFraction,
+    Price,
     Size,
     Text,
     TokenCount,
@@ -43,8 +46,49 @@ class FinishBySizing(Value):
     """Last day on which the run may still be running."""
 
 
+class BudgetSizing(Value):
+    """Spend at most so much; the GPU count is the answer.
+
+    Without a date the count that ends the run soonest within the amount; with one the fewest GPUs
+    that end it in time, if they cost no more than the amount.
+    """
+
+    kind: Literal["budget"]
+    """Kind of sizing."""
+    amount: Price
+    """Most that the run may cost, in the currency of the plan."""
+    finish_date: IsoDate | None = None
+    """Last day on which the run may still be running; null asks for the earliest end."""
+
+
+class TokensSizing(Value):
+    """Use this many GPUs until a day, or until the money is spent; the tokens are the answer.
+
+    Either the date or the amount is needed; where both are given, the one that is reached first
+    decides, and `training_tokens`, where it is given, is the most that there are.
+    """
+
+    kind: Literal["tokens"]
+    """Kind of sizing."""
+    gpu_count: Count
+    """GPUs of the run."""
+    finish_date: IsoDate | None = None
+    """Last day on which the run may still be running."""
+    amount: Price | None = None
+    """Most that the run may cost, in the currency of the plan."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.finish_date is None and self.amount is None:
+            raise ValueError("either finish_date or amount is needed")
+        return self
+
+
 Sizing = TypeAliasType(
-    "Sizing", Annotated[GpuCountSizing | FinishBySizing, Field(discriminator="kind")]
+    "Sizing",
+    Annotated[
+        GpuCountSizing | FinishBySizing | BudgetSizing | TokensSizing, Field(discriminator="kind")
+    ],
 )
 """What is given for a run, and so what is solved for."""
 
@@ -137,8 +181,9 @@ class TrainingRun(Value):
     """What is trained; may be absent only when the speed is measured."""
     gpu: GpuRef
     """What it runs on."""
-    training_tokens: TokenCount
-    """Tokens to train on."""
+    training_tokens: TokenCount | None = None
+    """Tokens to train on. Needed, but where `sizing` asks for the tokens: there it is the most that
+    there are, and null sets no limit."""
     sequence_length_tokens: Annotated[Count, Field(le=100_000_000)] = 8192
     """Tokens of one sequence."""
     global_batch_tokens: TokenCount = 4_194_304
@@ -161,6 +206,9 @@ class TrainingRun(Value):
     """How the speed is known."""
     start_date: IsoDate | None = None
     """First day; the first day of the horizon when null."""
+    after: Text | None = None
+    """Name of another run of the plan: this one starts when that one ends. Instead of
+    `start_date`."""
     reliability: Reliability = Reliability()
     """Failures and checkpoints."""
     run_multiplier: Annotated[Positive, Field(le=1000)] = 1.0
@@ -177,3 +225,32 @@ class TrainingRun(Value):
         if self.global_batch_tokens < self.sequence_length_tokens:
             raise ValueError("global_batch_tokens is below sequence_length_tokens")
         return self
+
+    @property
+    def tokens(self) -> int:
+        """Tokens to train on, once they are known. [token]
+
+        Raises:
+            LookupError: If they are still to be solved for.
+        """
+        if self.training_tokens is None:
+            raise LookupError(f"the tokens of {self.name!r} are not solved for yet")
+        return self.training_tokens
+
+    @property
+    def last_date(self) -> date | None:
+        """Day by which the run was asked to end, None where it was not."""
+        sizing = self.sizing
+        return None if isinstance(sizing, GpuCountSizing) else sizing.finish_date
+
+    @property
+    def most_amount(self) -> Decimal | None:
+        """Most that the run may cost, None where nothing is said."""
+        sizing = self.sizing
+        return sizing.amount if isinstance(sizing, BudgetSizing | TokensSizing) else None
+
+    @property
+    def given_gpu_count(self) -> int | None:
+        """GPUs that the request names, None where they are the answer. [count]"""
+        sizing = self.sizing
+        return sizing.gpu_count if isinstance(sizing, GpuCountSizing | TokensSizing) else None

@@ -36,12 +36,12 @@ def given_count(case: RunCase) -> int:
     """GPUs that the run names.
 
     Raises:
-        InvalidScenario: If the run is sized by a date.
+        InvalidScenario: If its count is what is solved for.
     """
-    sizing = case.run.sizing
-    if sizing.kind != "gpu_count":
+    count = case.run.given_gpu_count
+    if count is None:
         raise InvalidScenario("this question needs a gpu_count", pointer="/run/sizing")
-    return sizing.gpu_count
+    return count
 
 
 def chosen_layout(case: RunCase, gpu_count: int) -> Choice | Infeasibility:

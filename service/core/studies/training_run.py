@@ -1,30 +1,42 @@
 """One training run: hours, dollars, energy, where a step's time goes, and other GPUs beside it."""
 
+from collections.abc import Iterator
+from datetime import date
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from service.core.advice import advisories
 from service.core.answers import EstimateAnswer, recorder_for, shared_fields
-from service.core.costs.offers import cheapest_offer
-from service.core.errors import CoreError
-from service.core.estimates import Infeasibility, Quantity, Range, SpeedBasis, TrainingMemory
-from service.core.formulas import training_time
-from service.core.hardware import Gpu
+from service.core.estimates import (
+    Advisory,
+    Infeasibility,
+    Quantity,
+    Range,
+    SpeedBasis,
+    TrainingMemory,
+)
+from service.core.formulas.demand import whole_instances_gpu_count
 from service.core.parallelism import ParallelLayout
-from service.core.planners.training import plan_training_run
 from service.core.pooling.workloads import RunNeed
 from service.core.recorder import Recorder
-from service.core.scenarios.procurement import RentMethod
-from service.core.scenarios.scenario import Horizon
-from service.core.scenarios.training_run import TrainingRun
+from service.core.scenarios.training_run import EstimatedSpeed, TrainingRun
 from service.core.snapshot import CatalogSnapshot
+from service.core.studies.run_costs import cost_of, energy_kwh, planned, price_of
+from service.core.studies.run_published import (
+    ComparedRun,
+    PublishedRun,
+    booked_gpu_hours,
+    compare_published,
+    speed_of,
+)
+from service.core.studies.run_ranking import RankedGpu, ranking_of
+from service.core.studies.run_stages import StageEstimate, check_stages, stages_of
 from service.core.studies.runs import TrainingQuestion
-from service.core.units import HOURS_PER_DAY, SECONDS_PER_HOUR
+from service.core.units import HOURS_PER_DAY
 from service.core.value import Amount, Key, Positive, Price, Value
 
-WATTS_PER_KW = 1000.0
-CENT = Decimal("0.01")
 STEP_PARTS = ("compute", "launch", "exposed_network", "bubble", "optimizer")
 
 
@@ -34,11 +46,17 @@ class TrainingRunQuestion(TrainingQuestion):
     price_per_gpu_hour: Price | None = None
     """Price of a GPU-hour in USD; the cheapest listed on-demand price when null."""
     budget: Price | None = None
-    """USD that may be spent: the answer says how many tokens they buy."""
+    """USD that may be spent: the answer says how many tokens they buy. To be given a GPU count for
+    an amount, ask for it in `run.sizing`."""
     reported_gpu_hours: Positive | None = None
     """GPU-hours that a publisher reports, to be set beside the estimate."""
-    ranked_gpus: Annotated[tuple[Key, ...], Field(max_length=30)] = ()
+    ranked_gpus: Annotated[tuple[Key, ...], Field(max_length=100)] = ()
     """GPUs of the catalog that the same run is tried on."""
+    stages: Annotated[tuple[TrainingRun, ...], Field(max_length=20)] = ()
+    """Runs that follow this one or one another, each naming in `after` which: fine-tuning, or
+    reinforcement learning at a measured speed."""
+    published_runs: Annotated[tuple[PublishedRun, ...], Field(max_length=20)] = ()
+    """Runs that were reported somewhere, to be set beside their estimates."""
 
 
 class StepTime(Value):
@@ -56,28 +74,17 @@ class StepTime(Value):
     """Update of the weights."""
 
 
-class RankedGpu(Value):
-    """The same run on another GPU."""
-
-    gpu: Key
-    """Key of the GPU."""
-    days: float | None
-    """Days from start to finish; null when it cannot be had."""
-    gpu_hours: float | None
-    """GPUs times wall clock."""
-    energy_kwh: float | None
-    """Energy of the GPUs at their power limit; null where the limit is not known."""
-    amount: Amount | None
-    """USD; null where no price is listed."""
-    failing_limit: str | None
-    """The limit that fails it; null when it can be had."""
-
-
 class TrainingRunAnswer(EstimateAnswer):
     """What one run needs."""
 
     gpu_count: int | None
     """GPUs of the run."""
+    gpu_count_in_whole_nodes: int | None
+    """GPUs of the nodes that hold them: what is billed where nodes come whole."""
+    training_tokens: int | None
+    """Tokens that it trains on, as given or solved for."""
+    step_count: float | None
+    """Optimizer steps."""
     layout: ParallelLayout | None
     """How the model is spread."""
     memory_gib_per_gpu: TrainingMemory | None
@@ -86,20 +93,36 @@ class TrainingRunAnswer(EstimateAnswer):
     """What the speed rests on."""
     tokens_per_s_per_gpu: Range | None
     """Speed, with the band of what was held out of its fit."""
+    table_tokens_per_s_per_gpu: float | None
+    """What the table of shares of the peak says of the same layout; null where it answers itself,
+    holds nothing, or the speed was given."""
     step_s: StepTime | None
     """Where the time of a step goes; null when the speed is not estimated by its terms."""
     model_flops: float | None
     """FLOP of the whole run by the 6PT convention."""
+    model_flops_with_attention: float | None
+    """FLOP of the whole run by the other convention: weights that are multiplied, and causal
+    attention; null where the layers are not known."""
+    mfu_convention: Literal["6P"]
+    """Which FLOPs `mfu_fraction` counts."""
     mfu_fraction: float | None
     """Model FLOPs over the dense peak of the compute precision, recompute ignored."""
+    mfu_with_attention_fraction: float | None
+    """The same of the FLOPs with attention."""
     hfu_fraction: float | None
     """Executed FLOPs over the same peak, recompute counted."""
+    run_multiplier: float
+    """Experiment factor: ablations and failed runs, already in all hours."""
     steady_hours: float | None
     """Hours at steady speed."""
+    goodput_fraction: float | None
+    """Share of the time that makes progress."""
     wall_clock_hours: Range | None
     """Hours from start to finish."""
     wall_clock_days: float | None
     """The same in days."""
+    finish_date: date | None
+    """Day on which it ends."""
     gpu_hours: float | None
     """GPUs times wall clock."""
     booked_gpu_hours: Range | None
@@ -114,6 +137,10 @@ class TrainingRunAnswer(EstimateAnswer):
     """Reported GPU-hours over the estimated ones."""
     ranking: tuple[RankedGpu, ...]
     """The same run on other GPUs: by dollars, those without a price by days, failing ones last."""
+    stages: tuple[StageEstimate, ...]
+    """Stages that can be had, in the order in which they run."""
+    published_runs: tuple[ComparedRun, ...]
+    """Reported numbers beside their estimates."""
 
 
 def estimate_training_run(
@@ -124,94 +151,80 @@ def estimate_training_run(
     Raises:
         CoreError: If the run names what the catalog does not hold, or contradicts itself.
     """
+    run = question.run
+    check_stages(run, question.stages)
     recorder = recorder_for(question, snapshot)
-    gpu = snapshot.gpu(question.run.gpu, pointer="/run/gpu")
-    need = _planned(question.run, snapshot, recorder)
-    shown: dict[str, Any] = dict.fromkeys(TrainingRunAnswer.model_fields)
-    for name in (*EstimateAnswer.model_fields, "ranking"):
-        del shown[name]
-    refused: tuple[Infeasibility, ...] = ()
-    if isinstance(need, RunNeed):
-        shown |= _shown(question, need, gpu, recorder)
-    else:
-        refused = need
-    ranking = _ranking(question, recorder)
+    gpu = snapshot.gpu(run.gpu, pointer="/run/gpu")
+    price = price_of(gpu, snapshot, question.price_per_gpu_hour)
+    found = planned(run, snapshot, recorder, price=price)
+    shown: dict[str, Any] = dict.fromkeys(
+        set(TrainingRunAnswer.model_fields) - set(EstimateAnswer.model_fields)
+    )
+    need, refused = (found, ()) if isinstance(found, RunNeed) else (None, found)
+    if need is not None:
+        shown |= _shown(question, need, price, recorder)
+    stages, late = stages_of(
+        run, need, question.stages, recorder, price=question.price_per_gpu_hour
+    )
+    compared, unlike = _compared(question, snapshot)
+    shown |= {
+        "mfu_convention": "6P",
+        "run_multiplier": run.run_multiplier,
+        "ranking": ranking_of(question, question.ranked_gpus, snapshot),
+        "stages": stages,
+        "published_runs": compared,
+    }
     return TrainingRunAnswer(
-        **shared_fields(recorder, infeasibilities=refused),
+        **shared_fields(
+            recorder,
+            infeasibilities=(*refused, *late, *unlike),
+            advisories=tuple(_advisories(question, need, shown, recorder)),
+        ),
         **shown,
-        ranking=ranking,
     )
 
 
-def _planned(
-    run: TrainingRun, snapshot: CatalogSnapshot, recorder: Recorder
-) -> RunNeed | tuple[Infeasibility, ...]:
-    day = run.start_date or snapshot.as_of_date
-    return plan_training_run(
-        run.model_copy(update={"start_date": day}),
-        snapshot=snapshot,
-        recorder=recorder,
-        horizon=Horizon(start_month=f"{day:%Y-%m}", month_count=1),
-        gpu_multiple=1,
-        pointer="/run",
-    )
-
-
-def _price(gpu: Gpu, recorder: Recorder, given: Decimal | None) -> Decimal | None:
-    """USD for one GPU-hour: given, or the cheapest on-demand price that may be used."""
-    if given is not None:
-        return given
-    method = RentMethod(kind="rent")
-    offer = cheapest_offer(method, gpu=gpu, currency="USD", snapshot=recorder.snapshot)
-    if offer is None:
-        return None
-    recorder.rest_on_price(offer.key, verified=offer.provenance.verified)
-    return offer.price_per_gpu_hour + (offer.host_price_per_gpu_hour or Decimal(0))
-
-
-def _cost(price: Decimal | None, gpu_hours: float) -> Decimal | None:
-    """USD of so many GPU-hours, to the cent."""
-    if price is None:
-        return None
-    return (price * Decimal(f"{gpu_hours:.6f}")).quantize(CENT)
-
-
-def _energy_kwh(need: RunNeed) -> float | None:
-    limit = need.gpu.thermal_design_power_w
-    return None if limit is None else need.gpu_hours * limit / WATTS_PER_KW
+def _compared(
+    question: TrainingRunQuestion, snapshot: CatalogSnapshot
+) -> tuple[tuple[ComparedRun, ...], tuple[Infeasibility, ...]]:
+    """Reported numbers of all published runs, and why some have no estimate."""
+    compared: list[ComparedRun] = []
+    refused: list[Infeasibility] = []
+    for number, published in enumerate(question.published_runs):
+        rows, lacks = compare_published(published, question, snapshot, f"/published_runs/{number}")
+        compared += rows
+        refused += lacks
+    return tuple(compared), tuple(refused)
 
 
 def _shown(
-    question: TrainingRunQuestion, need: RunNeed, gpu: Gpu, recorder: Recorder
+    question: TrainingRunQuestion, need: RunNeed, price: Decimal | None, recorder: Recorder
 ) -> dict[str, Any]:
-    found = {q.name: q for q in recorder.quantities()}
-    rate = found.get("training_tokens_per_s_per_gpu")
-    price = _price(gpu, recorder, question.price_per_gpu_hour)
-    amount = _cost(price, need.gpu_hours)
-    parts = {name: found.get(f"training_{name}_s_per_step") for name in STEP_PARTS}
-    is_known = all(part is not None for part in parts.values())
-    budget = question.budget
-    tokens = question.run.training_tokens
-    return {
+    numbers = {q.name: q for q in recorder.quantities() if q.scope == f"run:{need.run.name}"}
+    amount, budget, tokens = cost_of(price, need.gpu_hours), question.budget, need.run.tokens
+    table = numbers.get("training_table_tokens_per_s_per_gpu")
+    steps = numbers.get("training_step_count")
+    return _work_shown(need, numbers) | {
         "gpu_count": need.gpu_count,
+        "gpu_count_in_whole_nodes": whole_instances_gpu_count(
+            gpu_count=need.gpu_count, gpu_count_per_instance=need.gpu.node_gpu_count
+        ),
+        "training_tokens": tokens,
+        "step_count": steps and steps.value,
         "layout": need.layout,
         "memory_gib_per_gpu": need.memory,
         "speed_basis": need.speed_basis,
-        "tokens_per_s_per_gpu": rate and _range(rate),
-        "step_s": StepTime.model_validate({n: p.value for n, p in parts.items() if p})
-        if is_known
-        else None,
-        "model_flops": need.model_flops,
-        "mfu_fraction": need.mfu_fraction,
-        "hfu_fraction": found["training_hfu_fraction"].value
-        if "training_hfu_fraction" in found
-        else None,
+        "tokens_per_s_per_gpu": speed_of(need, recorder),
+        "table_tokens_per_s_per_gpu": table and table.value,
+        "step_s": _step(numbers),
         "steady_hours": need.steady_hours,
+        "goodput_fraction": need.goodput_fraction,
         "wall_clock_hours": need.wall_clock_hours,
         "wall_clock_days": need.wall_clock_hours.value / HOURS_PER_DAY,
+        "finish_date": need.finish.date(),
         "gpu_hours": need.gpu_hours,
-        "booked_gpu_hours": _booked(need, gpu, recorder),
-        "energy_kwh": _energy_kwh(need),
+        "booked_gpu_hours": booked_gpu_hours(need, recorder),
+        "energy_kwh": energy_kwh(need),
         "amount": amount,
         "tokens_within_budget": float(tokens * budget / amount) if budget and amount else None,
         "reported_over_estimate": question.reported_gpu_hours / need.gpu_hours
@@ -220,71 +233,83 @@ def _shown(
     }
 
 
-def _range(quantity: Quantity) -> Range:
-    return Range.model_validate(
-        {"value": quantity.value, "low": quantity.low, "high": quantity.high}
-    )
-
-
-def _booked(need: RunNeed, gpu: Gpu, recorder: Recorder) -> Range | None:
-    """GPU-hours that such runs book: the geometric mean of the estimate and of what others took."""
-    peak, work = gpu.peak_flop_per_s("bf16"), need.model_flops
-    if need.speed_basis not in {"mechanism", "table"} or peak is None or work is None:
+def _step(numbers: dict[str, Quantity]) -> StepTime | None:
+    parts = {name: numbers.get(f"training_{name}_s_per_step") for name in STEP_PARTS}
+    if any(part is None for part in parts.values()):
         return None
-    run = need.run
-    architecture = recorder.snapshot.architecture(run.architecture or "")
-    kinds = (gpu.gpu_class, "mixture") if architecture.is_mixture else (gpu.gpu_class,)
-    share = recorder.assume("training_booked_mfu_fraction", *kinds).value
-    per_token = work / run.training_tokens
-    end_to_end = recorder.assume("training_end_to_end_fraction").value
-    steady = need.steady_hours * need.gpu_count / run.run_multiplier
-    rate = run.training_tokens / (steady * SECONDS_PER_HOUR)
-    hours = run.run_multiplier * recorder.evaluate(
-        training_time.training_booked_gpu_hours,
-        training_tokens=run.training_tokens,
-        tokens_per_s_per_gpu=rate * end_to_end,
-        booked_tokens_per_s_per_gpu=share * peak / per_token,
-    )
-    band = recorder.assume("training_hours_residual_factor")
-    return Range(value=hours, low=hours * band.low, high=hours * band.high)
+    return StepTime.model_validate({name: part.value for name, part in parts.items() if part})
 
 
-def _ranking(question: TrainingRunQuestion, recorder: Recorder) -> tuple[RankedGpu, ...]:
-    ranked = [_ranked(place, question, recorder) for place in range(len(question.ranked_gpus))]
-    last = float("inf")
-    return tuple(
-        sorted(
-            ranked,
-            key=lambda one: (
-                one.failing_limit is not None,
-                last if one.amount is None else float(one.amount),
-                last if one.days is None else one.days,
+def _work_shown(need: RunNeed, numbers: dict[str, Quantity]) -> dict[str, Any]:
+    """Work and utilisation in both conventions, as far as they are known."""
+    hfu = numbers.get("training_hfu_fraction")
+    with_attention = numbers.get("training_flops_per_token_with_attention")
+    shown = {
+        "model_flops": need.model_flops,
+        "mfu_fraction": need.mfu_fraction,
+        "hfu_fraction": hfu and hfu.value,
+        "model_flops_with_attention": None,
+        "mfu_with_attention_fraction": None,
+    }
+    if with_attention is None or with_attention.value is None or not need.model_flops:
+        return shown
+    work = with_attention.value * need.run.tokens
+    share = None if need.mfu_fraction is None else need.mfu_fraction * work / need.model_flops
+    return shown | {"model_flops_with_attention": work, "mfu_with_attention_fraction": share}
+
+
+def _advisories(
+    question: TrainingRunQuestion,
+    need: RunNeed | None,
+    shown: dict[str, Any],
+    recorder: Recorder,
+) -> Iterator[Advisory]:
+    """What a reader should know of the run, and of numbers that were given or reported."""
+    name = question.run.name
+    found: list[Advisory | None] = []
+    if need is not None:
+        threshold = recorder.off().assume("training_speed_disagreement_factor").value
+        speed = shown["tokens_per_s_per_gpu"]
+        found += [
+            advisories.wide_band(name, "wall_clock_hours", need.wall_clock_hours),
+            advisories.speed_models_disagree(
+                name, speed.value, shown["table_tokens_per_s_per_gpu"], threshold=threshold
             ),
-        )
+            _implausible_speed(question, need, speed.value, recorder),
+        ]
+        likely = shown["booked_gpu_hours"]
+        if question.reported_gpu_hours and likely is not None:
+            found.append(
+                advisories.implausible_measurement(
+                    name, "reported_gpu_hours", question.reported_gpu_hours, likely
+                )
+            )
+    found += [
+        advisories.implausible_measurement(one.name, one.measure, one.reported, one.predicted)
+        for one in shown["published_runs"]
+        if one.predicted is not None
+    ]
+    yield from (advisory for advisory in found if advisory is not None)
+
+
+def _implausible_speed(
+    question: TrainingRunQuestion, need: RunNeed, rate: float, recorder: Recorder
+) -> Advisory | None:
+    """A given utilisation or speed beside what the estimate says of the same run."""
+    run, snapshot = need.run, recorder.snapshot
+    if run.speed.kind == "estimated" or run.architecture is None:
+        return None
+    if not snapshot.architecture(run.architecture).has_layers:
+        return None
+    sizing = {"kind": "gpu_count", "gpu_count": need.gpu_count}
+    document = run.model_dump() | {"speed": EstimatedSpeed(), "sizing": sizing, "after": None}
+    estimated = type(run).model_validate(
+        document | {"architecture": run.architecture, "gpu": run.gpu}
     )
-
-
-def _ranked(place: int, question: TrainingRunQuestion, recorder: Recorder) -> RankedGpu:
-    """The same run on one other GPU, its layout chosen anew."""
-    key, snapshot = question.ranked_gpus[place], recorder.snapshot
-    gpu = snapshot.gpu(key, pointer=f"/ranked_gpus/{place}")
-    quiet = recorder.off()
-    moved = question.run.model_copy(update={"gpu": key})
-    failing: str | None
-    try:
-        need = _planned(moved, snapshot, quiet)
-        failing = None if isinstance(need, RunNeed) else need[0].limit
-    except CoreError as refused:
-        need, failing = (), refused.message
-    if not isinstance(need, RunNeed):
-        nothing = dict.fromkeys(("days", "gpu_hours", "energy_kwh", "amount"))
-        return RankedGpu(gpu=key, failing_limit=(failing or "")[:500], **nothing)
-    price = _price(gpu, recorder, None)
-    return RankedGpu(
-        gpu=key,
-        days=need.wall_clock_hours.value / HOURS_PER_DAY,
-        gpu_hours=need.gpu_hours,
-        energy_kwh=_energy_kwh(need),
-        amount=_cost(price, need.gpu_hours),
-        failing_limit=None,
+    aside = recorder_for(question, snapshot)
+    found = planned(estimated, snapshot, aside, price=None)
+    if not isinstance(found, RunNeed):
+        return None
+    return advisories.implausible_measurement(
+        run.name, f"a speed of kind {run.speed.kind}", rate, speed_of(found, aside)
     )

@@ -246,6 +246,26 @@ def test_a_service_without_objectives_is_pointed_out():
     assert advisories.no_objectives(held) is None
 
 
+def test_two_speeds_far_apart_are_told_from_two_near_ones():
+    # 935 against 1,496 is a factor of 1.6 to the digit; the table above the terms counts as much.
+    far = advisories.speed_models_disagree("pretrain", 935, 1497, threshold=1.6)
+    assert far is not None
+    assert (far.code, far.workload) == ("speed_models_disagree", "pretrain")
+    assert "935" in far.message
+    assert advisories.speed_models_disagree("pretrain", 1497, 935, threshold=1.6) is not None
+    assert advisories.speed_models_disagree("pretrain", 935, 1496, threshold=1.6) is None
+    assert advisories.speed_models_disagree("pretrain", 935, None, threshold=1.6) is None
+
+
+def test_a_reported_number_outside_of_the_band_is_implausible():
+    band = Range(value=900, low=750, high=1000)
+    found = advisories.implausible_measurement("pretrain", "a speed", 2100, band)
+    assert found is not None
+    assert (found.code, found.workload) == ("implausible_measurement", "pretrain")
+    assert "750 to 1,000" in found.message
+    assert advisories.implausible_measurement("pretrain", "a speed", 750, band) is None
+
+
 def test_every_published_code_has_its_function():
     places = (advisories, answers)
     functions = {name for place in places for name in vars(place)}

@@ -1,0 +1,125 @@
+"""Runs that follow one: each starts when the one before it ends."""
+
+from collections.abc import Sequence
+from datetime import date
+from decimal import Decimal
+
+from service.core.errors import InvalidScenario
+from service.core.estimates import Infeasibility, Range
+from service.core.planners.stages import order_of_stages
+from service.core.pooling.workloads import RunNeed
+from service.core.recorder import Recorder
+from service.core.scenarios.training_run import TrainingRun
+from service.core.studies.run_costs import cost_of, planned, price_of
+from service.core.value import Amount, Text, Value
+
+
+class StageEstimate(Value):
+    """One run of a sequence."""
+
+    name: Text
+    """Name of the run."""
+    training_tokens: int
+    """Tokens, as given or solved for."""
+    gpu_count: int
+    """GPUs of the run."""
+    start_date: date
+    """Day on which it starts."""
+    finish_date: date
+    """Day on which it ends."""
+    wall_clock_hours: Range
+    """Hours from start to finish."""
+    gpu_hours: float
+    """GPUs times wall clock."""
+    amount: Amount | None
+    """USD; null where no price is given or listed."""
+
+
+Stages = tuple[tuple[StageEstimate, ...], tuple[Infeasibility, ...]]
+
+
+def stages_of(
+    first: TrainingRun,
+    need: RunNeed | None,
+    stages: Sequence[TrainingRun],
+    recorder: Recorder,
+    *,
+    price: Decimal | None,
+) -> Stages:
+    """Every stage that can be had, in the order in which they run, and what the others lack.
+
+    Args:
+        first: The run of the question.
+        need: What it needs, None when it cannot be had: then no stage that follows it can.
+        stages: Runs that follow it, or one another.
+        recorder: Takes the quantities of each stage under its name.
+        price: Price of a GPU-hour in USD, None takes each GPU's own.
+
+    Raises:
+        CoreError: If a stage follows nothing that is here, waits for itself, or names what the
+            catalog does not hold.
+    """
+    runs = (first, *stages)
+    pointers = _pointers(stages)
+    done: dict[str, RunNeed] = {}
+    refused: list[Infeasibility] = []
+    found: list[StageEstimate] = []
+    for number in order_of_stages(runs, pointers=pointers):
+        run, one = runs[number], need
+        if number > 0:
+            if run.after not in done:
+                continue
+            gpu = recorder.snapshot.gpu(run.gpu, pointer=f"{pointers[number]}/gpu")
+            hour = price_of(gpu, recorder.snapshot, price)
+            sized = planned(
+                run,
+                recorder.snapshot,
+                recorder,
+                price=hour,
+                pointer=pointers[number],
+                followed=done[run.after],
+            )
+            one = sized if isinstance(sized, RunNeed) else None
+            refused += () if isinstance(sized, RunNeed) else sized
+            if one is not None:
+                found.append(_stage(one, hour))
+        if one is not None:
+            done[run.name] = one
+    return tuple(found), tuple(refused)
+
+
+def check_stages(first: TrainingRun, stages: Sequence[TrainingRun]) -> None:
+    """Refuse stages of equal names, of which one follows nothing, or that wait for one another.
+
+    Raises:
+        InvalidScenario: With the pointer of the stage at fault.
+    """
+    runs, pointers = (first, *stages), _pointers(stages)
+    names = [run.name for run in runs]
+    for number, run in enumerate(stages, start=1):
+        if run.after is None:
+            raise InvalidScenario(
+                "a stage says which run it follows", pointer=f"{pointers[number]}/after"
+            )
+        if run.name in names[:number]:
+            raise InvalidScenario(
+                f"another run is called {run.name!r}", pointer=f"{pointers[number]}/name"
+            )
+    order_of_stages(runs, pointers=pointers)
+
+
+def _pointers(stages: Sequence[TrainingRun]) -> list[str]:
+    return ["/run", *(f"/stages/{number}" for number in range(len(stages)))]
+
+
+def _stage(need: RunNeed, price: Decimal | None) -> StageEstimate:
+    return StageEstimate(
+        name=need.run.name,
+        training_tokens=need.run.tokens,
+        gpu_count=need.gpu_count,
+        start_date=need.start.date(),
+        finish_date=need.finish.date(),
+        wall_clock_hours=need.wall_clock_hours,
+        gpu_hours=need.gpu_hours,
+        amount=cost_of(price, need.gpu_hours),
+    )
