@@ -16,6 +16,7 @@ HOURS_PER_DAY = 24
 HOURS_PER_YEAR = 8760.0
 MONTHS_PER_YEAR = 12
 HOURS_PER_MONTH = HOURS_PER_YEAR / MONTHS_PER_YEAR
+GRAMS_PER_KILOGRAM = 1000.0
 TOKENS_PER_MILLION = 1e6
 
 Unit = Literal[
@@ -39,6 +40,7 @@ Unit = Literal[
     "gpu_hour",
     "gpu_month",
     "kWh",
+    "kg",
     "kW",
     "W",
     "USD",

@@ -38,13 +38,13 @@ def test_a_frozen_plan_is_read(version):
 
 
 def without_new_empty_fields(found, document):
-    """What was read, less null and zero fields that the stored document does not have yet."""
+    """What was read, less null, zero and empty fields that the stored document does not have yet."""
     if isinstance(found, dict):
         kept = found.keys() if not isinstance(document, dict) else document.keys()
         return {
             key: without_new_empty_fields(value, (document or {}).get(key))
             for key, value in found.items()
-            if key in kept or value not in (None, 0)
+            if key in kept or value not in (None, 0, [], {})
         }
     if isinstance(found, list):
         return [without_new_empty_fields(a, b) for a, b in zip(found, document, strict=True)]

@@ -249,3 +249,11 @@ def implausible_measurement(
             "booked."
         ),
     )
+
+
+def carbon_unknown(unknown: Sequence[str]) -> tuple[Advisory, ...]:
+    """Pools of a plan with owned GPUs whose carbon is not known, and so not the plan's."""
+    if not unknown:
+        return ()
+    message = f"The carbon of the plan is not known, and is not zero: {'; '.join(unknown)}."
+    return (Advisory(code="carbon_unknown", workload=None, message=message[:2000]),)

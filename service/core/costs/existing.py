@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from service.core.costs.owned import Bill, HeldHours, owned_bills
+from service.core.costs.owned import Bill, HeldHours, Purchase, owned_bills
 from service.core.costs.terms import Ownership
 from service.core.estimates import CostLine
 from service.core.pricing import UnitPrice, printed, total
@@ -44,8 +44,8 @@ def taken_from(
 
 def existing_bills(lot: ExistingLot, uses: Sequence[HeldHours], months_owned: int) -> list[Bill]:
     """What a lot costs in one month: its write-off while it lasts, and what running it takes."""
-    bought = {"hardware", "network"}
-    running = owned_bills(lot.running, lot.gpu_count, uses, months_owned)
+    bought = {"hardware", "network", "storage", "installation", "financing"}
+    running = owned_bills(lot.running, [Purchase(0, lot.gpu_count)], uses, months_owned)
     bills = [bill for bill in running if bill.category not in bought]
     monthly = printed(lot.book_value.value / lot.remaining_life_months)
     if months_owned < lot.remaining_life_months and monthly:

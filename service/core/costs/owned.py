@@ -66,14 +66,29 @@ class Bill:
         return split_by_largest_remainder(self.cash_amount, weights)
 
 
+@dataclass(frozen=True)
+class Purchase:
+    """GPUs that are bought at once."""
+
+    month: int
+    """Months since the first one of the plan; below zero for what was bought before."""
+    gpu_count: int
+
+
+def gpus_owned(purchases: Sequence[Purchase], month: int) -> int:
+    """GPUs that have been bought by a month of the plan. [count]"""
+    return sum(each.gpu_count for each in purchases if each.month <= month)
+
+
 def owned_bills(
-    owned: Ownership, gpu_count: int, uses: Sequence[HeldHours], months_owned: int
+    owned: Ownership, purchases: Sequence[Purchase], uses: Sequence[HeldHours], month: int
 ) -> list[Bill]:
-    """What a pool costs in one month; what costs nothing is left out.
+    """What a pool costs in one month of the plan; what costs nothing is left out.
 
     Energy is for the mean draw and holds what cools it; rent of the hall is for the highest draw,
     and its cooling is in it: power usage effectiveness would be paid twice.
     """
+    gpu_count = gpus_owned(purchases, month)
     peak_kw = it_power_kw(
         gpu_count=gpu_count,
         node_power_kw=owned.node_power_kw,
@@ -81,24 +96,51 @@ def owned_bills(
         power_load_fraction=1.0,
     )
     node = f"{owned.node_power_kw:g} kW / {owned.node_gpu_count} GPUs"
-    bought = partial(
-        _purchase,
-        gpu_count=gpu_count,
-        useful_life_months=owned.useful_life_months,
-        months_owned=months_owned,
-        is_owned_already=owned.is_owned_already,
-    )
+    bought = partial(_purchase, owned=owned, purchases=purchases, month=month)
+    monthly = partial(Bill, quantity=gpu_count, unit="gpu_month")
     lease = owned.lease_gpu_month or UnitPrice(Decimal(0), "bought")
+    share = "GPUs; share of all that is bought"
     bills = (
         bought("hardware", owned.purchase, residual_fraction=owned.residual_fraction),
-        Bill("hardware", gpu_count, "gpu_month", lease, "GPUs; leased"),
-        bought("network", owned.network, residual_fraction=0.0),
+        monthly("hardware", price=lease, formula="GPUs; leased"),
+        bought("network", owned.network),
+        bought("storage", owned.storage),
+        bought("installation", owned.installation),
         _power(owned, uses, node),
         Bill("facility", peak_kw, "kW_month", owned.colocation_kw_month, f"GPUs x {node}"),
-        Bill("staff", gpu_count, "gpu_month", owned.staff_gpu_month, "GPUs"),
-        Bill("support", gpu_count, "gpu_month", owned.support_gpu_month, "GPUs"),
+        monthly("staff", price=owned.staff_gpu_month, formula="GPUs"),
+        monthly("support", price=owned.support_gpu_month, formula="GPUs"),
+        monthly("spares", price=owned.spares_gpu_month, formula=share),
+        monthly("insurance", price=owned.insurance_gpu_month, formula=share),
+        monthly("tax", price=owned.tax_gpu_month, formula=share),
+        monthly(
+            "financing",
+            price=owned.interest_gpu_month,
+            formula="GPUs; annuity less depreciation",
+            cash_amount=Decimal("0.00"),
+        ),
     )
     return [bill for bill in bills if (bill.quantity and bill.unit_price) or bill.cash_amount]
+
+
+def book_value(owned: Ownership, purchases: Sequence[Purchase], month_count: int) -> Decimal:
+    """What is left of all that is owned when the plan ends, by straight-line depreciation.
+
+    What ends its useful life in the last month is sold in it. Of what was owned already, nothing
+    counts before it is bought again: it is there whatever the plan.
+    """
+    value = Decimal(0)
+    life = owned.useful_life_months
+    for each in purchases:
+        age = month_count - each.month
+        if age % life == 0 or age <= 0 or (owned.is_owned_already and age < life):
+            continue
+        left = 1 - Decimal(age % life) / life
+        residual = owned.purchase.value * Decimal(repr(owned.residual_fraction))
+        bought = owned.network.value + owned.storage.value + owned.installation.value
+        worn = (owned.purchase.value - residual) * left + residual + bought * left
+        value += each.gpu_count * worn
+    return money(value)
 
 
 def _power(owned: Ownership, uses: Sequence[HeldHours], node: str) -> Bill:
@@ -133,36 +175,36 @@ def _purchase(
     category: CostCategory,
     price: UnitPrice,
     *,
-    gpu_count: int,
-    residual_fraction: float,
-    useful_life_months: int,
-    months_owned: int,
-    is_owned_already: bool,
+    owned: Ownership,
+    purchases: Sequence[Purchase],
+    month: int,
+    residual_fraction: float = 0.0,
 ) -> Bill:
-    """Depreciation of a month, straight-line; the cash view has the purchase and the sale.
+    """Depreciation of a month, straight-line; the cash view has the purchases and the sales.
 
-    What is bought in the first month is sold for its residual value in the last month of its
-    life, and bought again at the same price when the plan goes on. What is owned already was paid
-    before: its depreciation is sunk, and only what can still be avoided is in the cash view.
+    What is bought in a month is sold for its residual value in the last month of its life, and
+    bought again at the same price when the plan goes on. What is owned already was paid before: its
+    depreciation is sunk, and only what can still be avoided is in the cash view.
     """
+    life = owned.useful_life_months
     monthly = straight_line_charge_per_month(
         purchase_price=float(price.value),
         residual_fraction=residual_fraction,
-        useful_life_months=useful_life_months,
+        useful_life_months=life,
     )
     cash = Decimal(0)
-    if months_owned % useful_life_months == 0 and not (is_owned_already and months_owned == 0):
-        cash += price.value
-    if (months_owned + 1) % useful_life_months == 0:
-        cash -= price.value * Decimal(repr(residual_fraction))
+    for each in purchases:
+        age = month - each.month
+        is_paid = age > 0 or not owned.is_owned_already
+        if age >= 0 and age % life == 0 and is_paid:
+            cash += each.gpu_count * price.value
+        if age >= 0 and (age + 1) % life == 0:
+            cash -= each.gpu_count * price.value * Decimal(repr(residual_fraction))
     return Bill(
         category=category,
-        quantity=gpu_count,
+        quantity=gpus_owned(purchases, month),
         unit="gpu_month",
         price=replace(price, value=printed(monthly)),
-        formula=(
-            f"GPUs; price is {price.value:f} x (1 - {residual_fraction:g}) / "
-            f"{useful_life_months} months"
-        ),
-        cash_amount=money(gpu_count * cash),
+        formula=(f"GPUs; price is {price.value:f} x (1 - {residual_fraction:g}) / {life} months"),
+        cash_amount=money(cash),
     )

@@ -8,8 +8,9 @@ from datetime import date
 from decimal import Decimal
 
 from service.core.assumptions import AssumptionUsed
-from service.core.costs.terms import Ownership
+from service.core.costs.terms import NOTHING, Ownership
 from service.core.errors import InvalidScenario
+from service.core.formulas.finance import annuity_per_year, straight_line_charge_per_month
 from service.core.hardware import Gpu, Node, Site
 from service.core.prices import PurchasePrice
 from service.core.pricing import UnitPrice
@@ -144,6 +145,61 @@ class _OwnedFacts:
             purchase.verified and (is_given or self.recorder.assume(name).verified),
         )
 
+    def of_purchase(
+        self, purchase: UnitPrice, network: UnitPrice, residual_fraction: float, years: float
+    ) -> dict[str, UnitPrice]:
+        """What else is bought for a GPU, and what a month takes as a share of all of it."""
+        method = self.method
+        storage = _asked_for(method.storage_price_per_gpu, GIVEN)
+        installation = _asked_for(method.installation_price_per_gpu, GIVEN)
+        lasting = purchase.value, network.value, storage.value, installation.value
+        bought = sum(lasting, start=Decimal(0))
+        shares = {
+            "spares_gpu_month": method.spare_fraction_per_year,
+            "insurance_gpu_month": method.insurance_fraction_per_year,
+            "tax_gpu_month": method.property_tax_fraction_per_year,
+        }
+        return {
+            "storage": storage,
+            "installation": installation,
+            "interest_gpu_month": self._interest(purchase, bought, residual_fraction, years),
+        } | {
+            name: _asked_for(
+                bought * Decimal(repr(share)) / MONTHS_PER_YEAR,
+                f"{share:g} a year of {bought:f}, {GIVEN}",
+            )
+            for name, share in shares.items()
+        }
+
+    def _interest(
+        self, purchase: UnitPrice, bought: Decimal, residual_fraction: float, years: float
+    ) -> UnitPrice:
+        """Annuity of a month less the straight-line depreciation of a month."""
+        if not self.method.with_interest or not bought.is_finite() or not bought:
+            return NOTHING
+        rate = assume_within(self.recorder, "discount_rate_per_year_fraction", 0, 1)
+        left = residual_fraction * float(purchase.value / bought)
+        annuity = annuity_per_year(
+            purchase_price=float(bought),
+            residual_fraction=left,
+            discount_rate_per_year_fraction=rate.value,
+            useful_life_years=years,
+        )
+        monthly = annuity / MONTHS_PER_YEAR - straight_line_charge_per_month(
+            purchase_price=float(bought),
+            residual_fraction=left,
+            useful_life_months=years * MONTHS_PER_YEAR,
+        )
+        return UnitPrice(
+            Decimal(repr(float(monthly))),
+            f"{rate.name} {rate.value:g}: {rate.source}"[:LONGEST_TEXT],
+            verified=rate.verified,
+        )
+
+
+def _asked_for(value: Decimal, source: str) -> UnitPrice:
+    return UnitPrice(value, source) if value else NOTHING
+
 
 def _completeness(row: PurchasePrice) -> tuple[bool, date, str]:
     """Prices with the server's share before those without, then the newest."""
@@ -177,11 +233,13 @@ def _own(facts: _OwnedFacts) -> tuple[Ownership | str, int]:
     node = facts.recorder.snapshot.node_of(facts.gpu)
     node_gpu_count = facts.gpu.node_gpu_count if node is None else node.gpu_count
     purchase, lease = facts.purchase(), facts.method.lease_price_per_gpu_month
+    network, years = facts.price("network_price_per_gpu"), facts.ratio("useful_life_years", 1, 15)
+    residual_fraction = facts.ratio("residual_fraction", 0, 1)
     owned = Ownership(
         purchase=purchase,
-        network=facts.price("network_price_per_gpu"),
-        useful_life_months=round(MONTHS_PER_YEAR * facts.ratio("useful_life_years", 1, 15)),
-        residual_fraction=facts.ratio("residual_fraction", 0, 1),
+        network=network,
+        useful_life_months=round(MONTHS_PER_YEAR * years),
+        residual_fraction=residual_fraction,
         node_power_kw=facts.node_power_kw(node),
         node_gpu_count=node_gpu_count,
         power_load_fraction=facts.ratio("power_load_fraction", 0, 1),
@@ -193,6 +251,10 @@ def _own(facts: _OwnedFacts) -> tuple[Ownership | str, int]:
         support_gpu_month=facts.support_gpu_month(purchase),
         lease_gpu_month=None if lease is None else UnitPrice(lease, GIVEN),
         is_owned_already=facts.method.is_owned_already,
+        purchase_month=facts.method.purchase_month,
+        is_bought_as_needed=facts.method.purchases == "as_needed",
+        purchase_lead_months=facts.method.purchase_lead_month_count,
+        **facts.of_purchase(purchase, network, residual_fraction, years),
     )
     if facts.missing:
         return f"give in the method what is not known: {'; '.join(facts.missing)}.", 0

@@ -3,8 +3,13 @@
 from dataclasses import dataclass
 from decimal import Decimal
 
+from service.core.hardware import Gpu
 from service.core.prices import Commitment, NegotiatedPrice
 from service.core.pricing import UnitPrice
+from service.core.scenarios.procurement import PoolKind
+
+NOTHING = UnitPrice(Decimal(0), "not asked for")
+"""Price of what is not bought."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,21 @@ class Ownership:
     """Lease of one GPU for a month, in place of its purchase."""
     is_owned_already: bool = False
     """Paid before the plan begins: its depreciation is sunk, and no cash of the plan."""
+    purchase_month: str | None = None
+    """When what is owned already was bought; None for the first month of the plan."""
+    is_bought_as_needed: bool = False
+    """Whether a pool that grows buys more of them, rather than all in the first month."""
+    purchase_lead_months: int = 0
+    """Months by which they are then bought ahead."""
+    storage: UnitPrice = NOTHING
+    """One GPU's share of storage that is bought."""
+    installation: UnitPrice = NOTHING
+    """Racks, cabling and work for one GPU."""
+    spares_gpu_month: UnitPrice = NOTHING
+    insurance_gpu_month: UnitPrice = NOTHING
+    tax_gpu_month: UnitPrice = NOTHING
+    interest_gpu_month: UnitPrice = NOTHING
+    """What the annuity of one GPU with all that is bought for it is above its depreciation."""
 
 
 @dataclass(frozen=True)
@@ -86,3 +106,16 @@ class HostedTokens:
         """Price of a million tokens of which a share is read."""
         bought = float(self.input_million.value), float(self.output_million.value)
         return bought[0] * input_share + bought[1] * (1 - input_share)
+
+
+@dataclass(frozen=True)
+class ResolvedProcurement:
+    """How the GPUs of one pool are paid for."""
+
+    pool: PoolKind
+    gpu: Gpu
+    gpu_multiple: int
+    """GPUs that are rented or bought at once."""
+    terms: Rental | CommitmentMix | Ownership
+    site: str | None
+    """Site of owned nodes."""

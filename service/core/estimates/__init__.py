@@ -47,6 +47,7 @@ AdvisoryCode = Literal[
     "hosted_break_even",
     "speed_models_disagree",
     "implausible_measurement",
+    "carbon_unknown",
 ]
 """Closed list of what a reader should know beside the numbers."""
 

@@ -24,6 +24,10 @@ CostCategory = Literal[
     "financing",
     "credit",
     "hosted_tokens",
+    "installation",
+    "spares",
+    "insurance",
+    "tax",
 ]
 """What was paid for."""
 PurchaseKind = Literal[

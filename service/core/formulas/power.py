@@ -5,6 +5,9 @@ All arguments may be numpy arrays; they broadcast.
 
 from typing import Any
 
+from service.core.registry import quantity
+from service.core.units import GRAMS_PER_KILOGRAM
+
 
 def it_power_kw(
     *, gpu_count: Any, node_power_kw: Any, node_gpu_count: Any, power_load_fraction: Any
@@ -42,3 +45,27 @@ def facility_energy_kwh(*, it_power_kw: Any, power_usage_effectiveness: Any, hou
         113880.0
     """
     return it_power_kw * power_usage_effectiveness * hours
+
+
+@quantity(
+    "carbon_kg",
+    unit="kg",
+    per="pool",
+    formula="energy x carbon of a kWh at the site / 1000",
+)
+def carbon_kg(*, energy_kwh: Any, carbon_g_per_kwh: Any) -> Any:
+    """Carbon of the electricity, as CO2 equivalent. [kg]
+
+    E · c / 1000; energy with what cools it, as the grid gives it. What making the hardware took is
+    not in it.
+
+    References:
+        GHG Protocol Scope 2 Guidance, 2015, chapter 6 (location-based method).
+
+    Examples:
+        113,880 kWh at 400 g: 45,552 kg.
+
+        >>> carbon_kg(energy_kwh=113_880, carbon_g_per_kwh=400)
+        45552.0
+    """
+    return energy_kwh * carbon_g_per_kwh / GRAMS_PER_KILOGRAM

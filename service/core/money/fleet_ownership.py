@@ -20,7 +20,7 @@ from service.core.formulas.finance import (
     break_even_utilization_fraction,
     capital_recovery_fraction_per_year,
 )
-from service.core.formulas.power import facility_energy_kwh, it_power_kw
+from service.core.formulas.power import carbon_kg, facility_energy_kwh, it_power_kw
 from service.core.hardware import Site
 from service.core.planners.procurement import no_price, rented_terms
 from service.core.pricing import UnitPrice, money, printed, total
@@ -34,17 +34,13 @@ from service.core.value import (
     Amount,
     Count,
     Currency,
-    Fraction,
     Key,
     LongText,
     NonNegative,
     PositiveFraction,
-    PriceOrZero,
     Text,
     Value,
 )
-
-GRAMS_PER_KILOGRAM = 1000.0
 
 for _name, _unit, _formula in (
     ("ownership_cost_per_gpu_hour", "currency/gpu_hour", "equivalent annual cost / GPUs / 8760"),
@@ -69,16 +65,6 @@ class OwnershipQuestion(EstimateQuestion):
     """Site whose tariff, PUE and carbon apply; null takes the assumptions."""
     method: OwnMethod
     """Prices and terms of owning; null takes the catalog's figure, which the answer names."""
-    storage_price_per_gpu: PriceOrZero = Decimal(0)
-    """Storage that is bought, per GPU."""
-    installation_price_per_gpu: PriceOrZero = Decimal(0)
-    """Racks, cabling and work, per GPU; nothing of it is left at the end."""
-    spare_fraction_per_year: Fraction = 0.0
-    """Parts replaced in a year as a share of the purchase."""
-    insurance_fraction_per_year: Fraction = 0.0
-    """Insurance of a year as a share of the purchase."""
-    property_tax_fraction_per_year: Fraction = 0.0
-    """Tax of a year on what is owned as a share of the purchase."""
     utilization_fraction: PositiveFraction
     """Share of all hours in which the GPUs are used."""
     carbon_g_per_kwh: NonNegative | None = None
@@ -214,6 +200,14 @@ class _Fleet:
         given = self.question.carbon_g_per_kwh
         return given if given is not None or self.site is None else self.site.carbon_g_per_kwh
 
+    @property
+    def carbon_kg(self) -> float | None:
+        """Carbon of a year; None where the intensity is not known."""
+        carbon = self.carbon_g_per_kwh
+        if carbon is None:
+            return None
+        return float(carbon_kg(energy_kwh=self.energy_kwh, carbon_g_per_kwh=carbon))
+
 
 def estimate_ownership(question: OwnershipQuestion, snapshot: CatalogSnapshot) -> OwnershipAnswer:
     """Cost a fleet that is bought and run, and compare it with rent.
@@ -275,16 +269,16 @@ def _capex(fleet: _Fleet) -> Iterator[CostPart]:
     for name, price in (
         ("gpu_and_server", fleet.owned.purchase),
         ("network", fleet.owned.network),
-        ("storage", _given(asked.storage_price_per_gpu)),
-        ("installation", _given(asked.installation_price_per_gpu)),
+        ("storage", fleet.owned.storage),
+        ("installation", fleet.owned.installation),
     ):
         if price.value:
             yield _part(name, price, "gpu", asked.gpu_count)
 
 
 def _opex(fleet: _Fleet, capex: Decimal) -> Iterator[CostPart]:
-    owned, asked = fleet.owned, fleet.question
-    gpu_months = asked.gpu_count * MONTHS_PER_YEAR
+    owned, asked = fleet.owned, fleet.question.method
+    gpu_months = fleet.question.gpu_count * MONTHS_PER_YEAR
     kw_months = fleet.power_kw(1.0) * MONTHS_PER_YEAR
     yield _part("power", owned.kwh, "kWh", fleet.energy_kwh)
     yield _part("facility", owned.colocation_kw_month, "kW_month", kw_months)
@@ -317,7 +311,6 @@ def _cost(fleet: _Fleet) -> OwnershipCost:
         )
     )
     yearly = annuity + float(running)
-    carbon = fleet.carbon_g_per_kwh
     return OwnershipCost(
         capex=capex,
         capex_amount=bought,
@@ -333,9 +326,7 @@ def _cost(fleet: _Fleet) -> OwnershipCost:
         cost_per_used_gpu_hour=printed(yearly / fleet.hours / fleet.question.utilization_fraction),
         accrual_cost_per_gpu_hour=printed((depreciation + float(running)) / fleet.hours),
         energy_kwh_per_year=fleet.energy_kwh,
-        carbon_kg_per_year=(
-            None if carbon is None else fleet.energy_kwh * carbon / GRAMS_PER_KILOGRAM
-        ),
+        carbon_kg_per_year=fleet.carbon_kg,
     )
 
 

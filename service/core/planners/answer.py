@@ -5,9 +5,12 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from decimal import Decimal
 
+from service.core.advice.advisories import carbon_unknown
 from service.core.advice.review import review
 from service.core.advice.sides import Charge, amounts_by_side, amounts_by_workload
 from service.core.costs.existing import sunk_amount
+from service.core.costs.terms import ResolvedProcurement
+from service.core.costs.worth import note_pools, note_workloads
 from service.core.estimates import (
     CostLine,
     ExistingUse,
@@ -34,6 +37,7 @@ from service.core.prices import PriceBookUsed
 from service.core.pricing import amounts_by, total
 from service.core.recorder import Recorder
 from service.core.registry import define_quantity
+from service.core.scenarios.procurement import PoolKind
 from service.core.scenarios.scenario import Scenario
 from service.core.units import HOURS_PER_DAY, SECONDS_PER_HOUR
 
@@ -74,6 +78,8 @@ class Answer:
     """The team's price book, with the rows that are used."""
     hosted: tuple[HostedService, ...] = ()
     """Services whose tokens are bought."""
+    procurement: Mapping[tuple[PoolKind, str], ResolvedProcurement] = field(default_factory=dict)
+    """How the GPUs of each pool are paid for."""
 
     @property
     def feasible(self) -> bool:
@@ -97,6 +103,10 @@ def describe(answer: Answer) -> FleetEstimate:
         charged=answer.charges,
     )
     advisories += compare_hosted(answer.hosted, answer.charges, answer.recorder)
+    if totals is not None:
+        note_workloads(runs, services, answer.recorder)
+        unknown = note_pools(answer.lines, pools, answer.procurement, answer.recorder)
+        advisories += carbon_unknown(unknown)
     return FleetEstimate(
         feasible=answer.feasible,
         infeasibilities=answer.infeasibilities,

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from service.core.costs.existing import ExistingLot, taken_from
 from service.core.costs.owning import owned_terms
 from service.core.costs.spending import Spending
-from service.core.costs.terms import Ownership, Rental
+from service.core.costs.terms import Ownership, Rental, ResolvedProcurement
 from service.core.errors import InvalidScenario
 from service.core.estimates import Infeasibility
 from service.core.formulas.calendar import month_index
 from service.core.hardware import Gpu
 from service.core.planners.ownership import PoolKey, PriceChange
-from service.core.planners.procurement import ResolvedProcurement, no_price, resolve_procurement
+from service.core.planners.procurement import no_price, resolve_procurement
 from service.core.pooling.workloads import PoolUse
 from service.core.pricing import UnitPrice
 from service.core.recorder import GIVEN, Recorder

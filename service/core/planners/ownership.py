@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from service.core.costs.commitment import TERM_MONTHS, Commitments
 from service.core.costs.existing import ExistingLot, existing_bills
-from service.core.costs.owned import Bill, owned_bills
+from service.core.costs.owned import Bill, Purchase, owned_bills
 from service.core.costs.owning import assume_within
-from service.core.costs.terms import CommitmentMix, Ownership, Rental
+from service.core.costs.terms import CommitmentMix, Ownership, Rental, ResolvedProcurement
 from service.core.estimates import CostCategory, CostLine, PoolSize
 from service.core.formulas.calendar import (
     first_day,
@@ -32,7 +32,7 @@ from service.core.formulas.finance import (
 )
 from service.core.hours.harvest import HOUR_NOISE
 from service.core.planners.hosted import HostedService, hosted_lines
-from service.core.planners.procurement import ResolvedProcurement
+from service.core.planners.staging import purchases_of
 from service.core.pooling.workloads import HourUse
 from service.core.prices import Commitment
 from service.core.pricing import (
@@ -77,6 +77,7 @@ def price_fleet(
     loads: Mapping[PoolKey, NDArray[np.int64]] = MappingProxyType({}),
     hosted: Sequence[HostedService] = (),
     existing: Mapping[PoolKey, Sequence[ExistingLot]] = MappingProxyType({}),
+    staged: Mapping[PoolKey, Sequence[int]] = MappingProxyType({}),
 ) -> tuple[CostLine, ...]:
     """Price the whole fleet, month by month and in the order in which its use is given.
 
@@ -92,6 +93,7 @@ def price_fleet(
         loads: GPUs that each pool holds, hour by hour of the horizon; of pools with a commitment.
         hosted: Services whose tokens are bought; their lines follow those of the pools.
         existing: GPUs of each pool that are owned already; the rest is paid for by its terms.
+        staged: GPUs by month of pools that are bought as needed.
 
     Returns:
         Lines numbered from 1.
@@ -103,14 +105,10 @@ def price_fleet(
     for hours in hour_uses:
         by_month.setdefault(hours.month, []).append(hours)
     months = scenario.horizon.months
-    owned = {
-        key: pool.gpu_count - sum(lot.gpu_count for lot in existing.get(key, ()))
-        for pool in pools
-        if isinstance(procurement[key := (pool.name, pool.gpu)].terms, Ownership)
-    }
+    owned = purchases_of(pools, procurement, months[0], staged=staged, existing=existing)
     pricing = _Pricing(
         procurement=procurement,
-        owned_gpu_counts=owned,
+        purchases=owned,
         currency=scenario.currency,
         change=PriceChange.assumed(recorder, months[0]),
         first_month=months[0],
@@ -169,7 +167,7 @@ class _Pricing:
     """Makes the lines of one month after the other."""
 
     procurement: Mapping[PoolKey, ResolvedProcurement]
-    owned_gpu_counts: Mapping[PoolKey, int]
+    purchases: Mapping[PoolKey, Sequence[Purchase]]
     currency: str
     change: PriceChange
     first_month: str
@@ -302,8 +300,7 @@ class _Pricing:
         self, month: str, key: PoolKey, owned: Ownership, uses: Sequence[HourUse]
     ) -> Iterator[CostLine]:
         """Lines of an owned pool: workload by workload, then category by category."""
-        gpu_count = self.owned_gpu_counts[key]
-        bills = owned_bills(owned, gpu_count, uses, self._months_owned(month))
+        bills = owned_bills(owned, self.purchases[key], uses, self._months_owned(month))
         yield from self._billed(uses, bills, self.procurement[key].site)
 
     def _months_owned(self, month: str) -> int:

@@ -12,10 +12,14 @@ from service.core.advice.sides import HeldFor, charges
 from service.core.assumptions import AssumptionUsed
 from service.core.costs.existing import ExistingLot
 from service.core.costs.negotiated import check_price_book, price_book_used
+from service.core.costs.owned import Purchase
+from service.core.costs.terms import Ownership
+from service.core.costs.worth import note_worth
 from service.core.errors import CoreError, InvalidScenario
-from service.core.estimates import FleetEstimate, Infeasibility, WorkloadKind
+from service.core.estimates import CostLine, FleetEstimate, Infeasibility, WorkloadKind
 from service.core.formulas.calendar import first_day, midnight, month_index, month_of
 from service.core.hardware import Gpu
+from service.core.hours.timeline import Timeline
 from service.core.planners.answer import Answer, describe
 from service.core.planners.buying import Buying
 from service.core.planners.hosted import (
@@ -31,6 +35,7 @@ from service.core.planners.procurement import (
 )
 from service.core.planners.serving import plan_replica
 from service.core.planners.stages import order_of_stages
+from service.core.planners.staging import Staged, purchases_of, staged_counts, with_staged
 from service.core.planners.training import plan_training_run
 from service.core.pooling.workloads import PoolsOutcome, ReplicaCapacity, RunNeed
 from service.core.pricing import AmountTooLarge
@@ -58,6 +63,9 @@ def estimate_fleet(
     buying = Buying(scenario, recorder)
     workloads = plan_workloads(scenario, buying)
     outcome = pool_workloads(scenario, workloads, buying)
+    staged: Staged = {}
+    if outcome is not None:
+        outcome, staged = _grown(outcome, buying)
     lots, unknown = buying.existing(() if outcome is None else outcome.uses)
     refused = (
         *workloads.refused,
@@ -72,10 +80,11 @@ def estimate_fleet(
         refused,
         price_book=price_book_used(snapshot, [each.terms for each in buying.resolved.values()]),
         hosted=tuple(workloads.hosted),
+        procurement=buying.resolved,
     )
     try:
         if answer.feasible and outcome is not None:
-            answer = _price(answer, outcome, buying, lots)
+            answer = _price(answer, outcome, buying, lots, staged)
         estimate = describe(answer)
     except AmountTooLarge as error:
         error.pointer = _grows_at(scenario, error.workload)
@@ -257,11 +266,22 @@ def _plan_service(
     )
 
 
+def _grown(outcome: PoolsOutcome, buying: Buying) -> tuple[PoolsOutcome, Staged]:
+    """The pools as they grow that are bought as needed."""
+    if outcome.infeasibilities:
+        return outcome, {}
+    timeline, pooling = Timeline.of(buying.scenario.horizon), buying.scenario.pooling
+    is_given = pooling.kind == "shared" and pooling.fleet_gpu_count is not None
+    staged = staged_counts(outcome, buying.resolved, timeline, is_given=is_given)
+    return with_staged(outcome, staged, timeline, buying.recorder), staged
+
+
 def _price(
     answer: Answer,
     outcome: PoolsOutcome,
     buying: Buying,
     lots: Mapping[PoolKey, Sequence[ExistingLot]],
+    staged: Staged,
 ) -> Answer:
     snapshot = answer.recorder.snapshot
     hosted = [
@@ -276,12 +296,36 @@ def _price(
         loads=outcome.loads,
         existing=lots,
         hosted=answer.hosted,
+        staged=staged,
     )
+    bought = purchases_of(
+        outcome.pools,
+        buying.resolved,
+        answer.scenario.horizon.start_month,
+        staged=staged,
+        existing=lots,
+    )
+    _note_worth(lines, bought, buying)
     return replace(
         answer,
         lines=lines,
         hosted=tuple(hosted),
         charges=charges(lines, _held_for(answer.scenario, outcome)),
+    )
+
+
+def _note_worth(
+    lines: Sequence[CostLine], bought: Mapping[PoolKey, Sequence[Purchase]], buying: Buying
+) -> None:
+    note_worth(
+        lines,
+        months=buying.scenario.horizon.months,
+        owned={
+            key: (terms, bought[key])
+            for key, found in buying.resolved.items()
+            if key in bought and isinstance(terms := found.terms, Ownership)
+        },
+        recorder=buying.recorder,
     )
 
 

@@ -5,13 +5,12 @@ out and why.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 
 from service.core.costs.negotiated import NegotiatedOffer
 from service.core.costs.offers import cheapest_offer, explain_missing_offer, rented_at_once
 from service.core.costs.owning import LONGEST_TEXT, assume_within, owned_at_once, source_of
-from service.core.costs.terms import CommitmentMix, Ownership, Rental
+from service.core.costs.terms import CommitmentMix, Ownership, Rental, ResolvedProcurement
 from service.core.errors import InvalidScenario
 from service.core.estimates import Infeasibility
 from service.core.hardware import Gpu
@@ -25,19 +24,6 @@ from service.core.scenarios.procurement import (
     RentMethod,
 )
 from service.core.snapshot import CatalogSnapshot
-
-
-@dataclass(frozen=True)
-class ResolvedProcurement:
-    """How the GPUs of one pool are paid for."""
-
-    pool: PoolKind
-    gpu: Gpu
-    gpu_multiple: int
-    """GPUs that are rented or bought at once."""
-    terms: Rental | CommitmentMix | Ownership
-    site: str | None
-    """Site of owned nodes."""
 
 
 def check_procurement_rules(

@@ -1,5 +1,6 @@
 """How GPUs are paid for: rules that match a pool and a GPU to a method."""
 
+from decimal import Decimal
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -12,6 +13,7 @@ from service.core.value import (
     Flag,
     Fraction,
     Key,
+    Month,
     NonNegative,
     Number,
     Price,
@@ -94,6 +96,37 @@ class OwnMethod(Value):
     """Lease of a GPU with its server, in place of the purchase; the rest is paid as when owned."""
     is_owned_already: Flag = False
     """Bought before the plan begins: its depreciation is sunk and no cash of the plan."""
+    purchase_month: Month | None = None
+    """Month in which what is owned already was bought, so that its useful life ends when it does;
+    null counts the life from the first month of the plan."""
+    purchases: Literal["at_start", "as_needed"] = "at_start"
+    """Whether all GPUs are bought in the first month, or more of them whenever a pool grows; each
+    purchase is cash of its month, and its depreciation begins then."""
+    purchase_lead_month_count: Annotated[CountOrZero, Field(le=24)] = 0
+    """Months by which what is bought as needed is bought ahead of its first use."""
+    storage_price_per_gpu: PriceOrZero = Decimal(0)
+    """Storage that is bought, per GPU."""
+    installation_price_per_gpu: PriceOrZero = Decimal(0)
+    """Racks, cabling and work, per GPU; nothing of it is left at the end."""
+    spare_fraction_per_year: Fraction = 0.0
+    """Parts replaced in a year as a share of all that is bought."""
+    insurance_fraction_per_year: Fraction = 0.0
+    """Insurance of a year as a share of all that is bought."""
+    property_tax_fraction_per_year: Fraction = 0.0
+    """Tax of a year on what is owned as a share of all that is bought."""
+    with_interest: Flag = False
+    """Whether the accrual view is the annuity of what is bought: straight-line depreciation, and
+    interest on the rest as lines of its own that are no cash."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.purchase_month is not None and not self.is_owned_already:
+            raise ValueError("purchase_month is of what is_owned_already")
+        if self.is_owned_already and self.purchases == "as_needed":
+            raise ValueError("what is_owned_already is not bought as_needed")
+        if self.purchase_lead_month_count and self.purchases != "as_needed":
+            raise ValueError("purchase_lead_month_count is for purchases as_needed")
+        return self
 
 
 class HostedMethod(Value):

@@ -7,9 +7,8 @@ import pytest
 from pydantic import ValidationError
 
 from service.core.costs.commitment import Commitments
-from service.core.costs.terms import CommitmentMix, Rental
+from service.core.costs.terms import CommitmentMix, Rental, ResolvedProcurement
 from service.core.planners.ownership import price_fleet
-from service.core.planners.procurement import ResolvedProcurement
 from service.core.pricing import UnitPrice, total
 from service.core.recorder import Recorder
 from service.core.scenarios.procurement import ProcurementRule

@@ -92,13 +92,14 @@ def test_rent_that_never_costs_more_has_no_break_even_month():
 
 def test_everything_else_that_is_bought_or_paid_is_named():
     """Purchase 40,000 + 1,500 + 800 = 42,300; 3 %, 1 % and 0.5 % of it: 1,269, 423, 211.50."""
-    cost = ask(
-        storage_price_per_gpu="1500",
-        installation_price_per_gpu="800",
-        spare_fraction_per_year=0.03,
-        insurance_fraction_per_year=0.01,
-        property_tax_fraction_per_year=0.005,
-    ).ownership
+    more = {
+        "storage_price_per_gpu": "1500",
+        "installation_price_per_gpu": "800",
+        "spare_fraction_per_year": 0.03,
+        "insurance_fraction_per_year": 0.01,
+        "property_tax_fraction_per_year": 0.005,
+    }
+    cost = ask(method=METHOD | more).ownership
     assert {part.name: part.amount for part in cost.capex} == {
         "gpu_and_server": Decimal("40000.00"),
         "storage": Decimal("1500.00"),

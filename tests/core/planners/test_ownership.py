@@ -14,13 +14,12 @@ from service.core.advice.sides import (
     monthly_amounts_by_side,
 )
 from service.core.assumptions import Assumption
-from service.core.costs.terms import Ownership, Rental
+from service.core.costs.terms import Ownership, Rental, ResolvedProcurement
 from service.core.errors import InvalidScenario
 from service.core.estimates import PoolSize
 from service.core.formulas.calendar import first_day, hours_in_month, midnight
 from service.core.hardware import Gpu, PeakRates
 from service.core.planners.ownership import price_fleet
-from service.core.planners.procurement import ResolvedProcurement
 from service.core.pooling.workloads import HourUse
 from service.core.pricing import UnitPrice, amounts_by, priced, total
 from service.core.recorder import Recorder
