@@ -278,9 +278,9 @@ def _publish_catalog(arguments: argparse.Namespace) -> int:
 
 
 def _retire_release(arguments: argparse.Namespace) -> int:
-    from service.catalog.publish import retire
+    from service.catalog.publish import retire_at
 
-    release = retire(_catalog_database(), arguments.version, now=datetime.now(UTC))
+    release = retire_at(_catalog_database(), arguments.version, now=datetime.now(UTC))
     print(f"gpuplan: catalog release {release.version} is retired")
     return 0
 

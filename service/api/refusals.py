@@ -7,7 +7,7 @@ from typing import Any
 from litestar import Request, Response
 
 from service.api.problems import FieldProblem, ProblemError, ProblemKind, respond
-from service.catalog.release import UnknownRelease
+from service.catalog.release import ReleaseChanged, UnknownRelease
 from service.core.errors import CoreError, NotWritable, UnknownKey
 from service.plans.errors import (
     CannotCompare,
@@ -54,8 +54,10 @@ def _sentence(message: str) -> str:
 def answer_core_error(request: Request[Any, Any, Any], error: CoreError) -> Response[bytes]:
     """Answer what the core or the catalog refuses."""
     detail = _sentence(error.message)
+    if isinstance(error, ReleaseChanged):
+        return respond(request, ProblemError(ProblemKind.STALE_STATE, detail))
     unknown = isinstance(error, UnknownKey | UnknownRelease)
-    if unknown and request.method == "GET":
+    if unknown and (request.method == "GET" or not error.pointer):
         return respond(request, ProblemError(ProblemKind.NOT_FOUND, detail))
     kind = ProblemKind.UNKNOWN_KEY if unknown else ProblemKind.VALIDATION
     field = FieldProblem(pointer=error.pointer, detail=detail)

@@ -44,6 +44,7 @@ STORED = Router(
         catalog.list_catalog_releases,
         catalog.export_catalog_releases_csv,
         catalog.get_catalog_release,
+        catalog.retire_catalog_release,
         *catalog.collection_handlers(),
         plan_making.create_plan,
         plan_making.create_replan,

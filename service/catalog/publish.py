@@ -1,6 +1,7 @@
 """From files to a release: checked, named by its content, written once."""
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -10,11 +11,13 @@ from service.catalog.checks import check_folder
 from service.catalog.content import CatalogContent
 from service.catalog.files import read_folder
 from service.catalog.findings import InvalidCatalog
-from service.catalog.release import Release
+from service.catalog.release import Release, ReleaseChanged
 from service.catalog.repository import Session
 from service.catalog.resolve import resolve_folder
 from service.db.session import make_engine, team_session
 
+ANY_STATE = "*"
+"""Stands for whatever state a release is in (RFC 9110, 13.1.1)."""
 NO_TEAM = ""
 """Releases belong to no team."""
 
@@ -80,8 +83,31 @@ def publish_folder(url: str, folder: Path, *, now: datetime, notes: str = "") ->
     return asyncio.run(run())
 
 
-def retire(url: str, version: str, *, now: datetime) -> Release:
-    """Take a release of the database at an address out of "latest"; it stays readable.
+async def retire(
+    session: Session, version: str, *, seen: Collection[str], now: datetime
+) -> Release:
+    """Take a release out of "latest" and out of new plans; it stays readable, as its plans do.
+
+    Args:
+        session: Transaction in which it is done.
+        version: The release.
+        seen: Tags of the states that the caller has seen, or `*` for whatever state it is in.
+        now: The time.
+
+    Raises:
+        UnknownRelease: There is none.
+        ReleaseChanged: It is in a state that the caller has not seen.
+    """
+    release = await repository.find_release(session, version, lock=True)
+    if ANY_STATE not in seen and release.state_tag not in seen:
+        raise ReleaseChanged(version)
+    if release.retired_at is not None:
+        return release
+    return await repository.retire_release(session, release, now)
+
+
+def retire_at(url: str, version: str, *, now: datetime) -> Release:
+    """Retire a release of the database at an address, in whatever state it is.
 
     Raises:
         UnknownRelease: There is none.
@@ -89,6 +115,6 @@ def retire(url: str, version: str, *, now: datetime) -> Release:
 
     async def run() -> Release:
         async with team_session(make_engine(url, pooled=False), NO_TEAM) as session:
-            return await repository.retire_release(session, version, now)
+            return await retire(session, version, seen={ANY_STATE}, now=now)
 
     return asyncio.run(run())

@@ -51,8 +51,12 @@ async def list_releases(
     return [_release(row) for row in await session.scalars(query)]
 
 
-async def find_release(session: Session, choice: str, *, pointer: str = "") -> Release:
+async def find_release(
+    session: Session, choice: str, *, pointer: str = "", lock: bool = False
+) -> Release:
     """The release of a version, or the newest that is not retired for "latest".
+
+    With `lock` nobody else changes it before the transaction ends.
 
     Raises:
         UnknownRelease: There is none.
@@ -63,7 +67,7 @@ async def find_release(session: Session, choice: str, *, pointer: str = "") -> R
         query = query.order_by(_VERSION_NUMBERS.desc()).limit(1)
     else:
         query = query.where(CatalogRelease.version == choice)
-    row = await session.scalar(query)
+    row = await session.scalar(query.with_for_update() if lock else query)
     if row is None:
         raise UnknownRelease(choice, pointer=pointer)
     return _release(row)
@@ -175,14 +179,8 @@ async def insert_release(session: Session, release: Release, content: CatalogCon
     await session.execute(insert(CatalogEntry), rows)
 
 
-async def retire_release(session: Session, version: str, now: datetime) -> Release:
-    """Take a release out of "latest"; it stays readable under its version.
-
-    Raises:
-        UnknownRelease: There is none.
-    """
-    release = await find_release(session, version)
-    if release.retired_at is None:
-        statement = update(CatalogRelease).where(CatalogRelease.version == version)
-        await session.execute(statement.values(retired_at=now))
-    return await find_release(session, version)
+async def retire_release(session: Session, release: Release, now: datetime) -> Release:
+    """Take a release out of "latest"; it stays readable under its version."""
+    statement = update(CatalogRelease).where(CatalogRelease.version == release.version)
+    await session.execute(statement.values(retired_at=now))
+    return release.model_copy(update={"retired_at": now})

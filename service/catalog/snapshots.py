@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from service.catalog import repository
 from service.catalog.content import CatalogContent, Kind, from_document
-from service.catalog.release import Release
+from service.catalog.release import Release, RetiredRelease
 from service.catalog.repository import Session
 from service.core.snapshot import CatalogSnapshot
 
@@ -46,14 +46,23 @@ class SnapshotCache:
         self._snapshots: _Newest[tuple[str, date], CatalogSnapshot] = _Newest(MAX_SNAPSHOTS)
 
     async def load(
-        self, session: Session, choice: str, as_of_date: date, *, pointer: str = "/catalog_release"
+        self,
+        session: Session,
+        choice: str,
+        as_of_date: date,
+        *,
+        pointer: str = "/catalog_release",
+        for_new_plan: bool = False,
     ) -> CatalogSnapshot:
         """The snapshot of a version or of "latest" as it holds on one day.
 
         Raises:
             UnknownRelease: There is no such release; the pointer is the field of a plan request.
+            RetiredRelease: It is retired, and a new plan would rest on it.
         """
         release = await repository.find_release(session, choice, pointer=pointer)
+        if for_new_plan and release.retired_at is not None:
+            raise RetiredRelease(release, pointer=pointer)
         snapshot = self._snapshots.get((release.digest, as_of_date))
         if snapshot is None:
             content = await self._content(session, release)
@@ -94,3 +103,15 @@ async def load_snapshot(session: Session, choice: str, as_of_date: date) -> Cata
         UnknownRelease: There is no such release.
     """
     return await _CACHE.load(session, choice, as_of_date)
+
+
+async def load_plannable_snapshot(
+    session: Session, choice: str, as_of_date: date
+) -> CatalogSnapshot:
+    """The snapshot that a new plan may rest on, from the cache of this process.
+
+    Raises:
+        UnknownRelease: There is no such release.
+        RetiredRelease: It is retired.
+    """
+    return await _CACHE.load(session, choice, as_of_date, for_new_plan=True)

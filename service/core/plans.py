@@ -120,7 +120,7 @@ class Plan(Value):
 
 
 class PlanSummary(Value):
-    """One plan in a list."""
+    """One plan in a list, or beside others."""
 
     id: UUID
     """Identity."""
@@ -130,6 +130,8 @@ class PlanSummary(Value):
     """When it was made, UTC."""
     catalog_release: Text
     """Version of the release that was used."""
+    catalog_release_retired_at: datetime | None = None
+    """When that release was retired; null while it is not."""
     as_of_date: IsoDate
     """Day whose prices were used."""
     engine_version: Text

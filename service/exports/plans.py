@@ -28,5 +28,5 @@ PLAN_COLUMNS: tuple[Column[PlanSummary], ...] = (
     _total("cash_amount"),
     _total("training_amount"),
     _total("serving_amount"),
-    *fields("currency"),
+    *fields("currency", "catalog_release_retired_at"),
 )

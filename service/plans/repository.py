@@ -28,7 +28,7 @@ from service.core.estimates import CostLine, FleetEstimate, PlanTotals, Quantity
 from service.core.plans import Plan, PlanSummary
 from service.db.csv_rows import CsvRows, copy_csv
 from service.db.session import fetch_row
-from service.db.tables import IdempotencyKey, PlanLine, PlanQuantity, PlanRow
+from service.db.tables import CatalogRelease, IdempotencyKey, PlanLine, PlanQuantity, PlanRow
 from service.plans.cursors import PlanPlace
 
 Session = AsyncSession
@@ -168,6 +168,7 @@ _SUMMARY = select(
     PlanRow.name,
     PlanRow.created_at,
     PlanRow.catalog_version.label("catalog_release"),
+    CatalogRelease.retired_at.label("catalog_release_retired_at"),
     PlanRow.as_of_date,
     PlanRow.engine_version,
     PlanRow.derived_from,
@@ -179,7 +180,7 @@ _SUMMARY = select(
     PlanRow.cash_amount,
     PlanRow.training_amount,
     PlanRow.serving_amount,
-)
+).join(CatalogRelease, CatalogRelease.version == PlanRow.catalog_version)
 
 
 def _summary(row: AnyRow) -> PlanSummary:

@@ -30,7 +30,7 @@ FIXED_IDS = {
 TABLE_ROWS = 6
 # What differs from run to run, and what stands for it.
 SETTLED = {
-    **dict.fromkeys(("created_at", "changed_at"), "2026-11-29T13:00:00.000000Z"),
+    **dict.fromkeys(("created_at", "changed_at", "retired_at"), "2026-11-29T13:00:00.000000Z"),
     "digest": f"sha256:{'0' * 64}",
 }
 # The answer of the first is openapi/v1.yaml itself, that of the second no text, of the third none.
@@ -108,7 +108,10 @@ def run_all(client):
 def settled(document):
     """A document with fixed values for what differs from run to run."""
     if isinstance(document, dict):
-        return {name: SETTLED.get(name, settled(each)) for name, each in document.items()}
+        return {
+            name: settled(each) if each in (None, "") else SETTLED.get(name, settled(each))
+            for name, each in document.items()
+        }
     return [settled(each) for each in document] if isinstance(document, list) else document
 
 

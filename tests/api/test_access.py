@@ -65,8 +65,9 @@ def test_what_needs_no_key_is_known_by_name(stranger):
 def test_reading_and_writing_need_their_scopes(operation):
     _, path, described = operation
     stores = described["operationId"].startswith(("create_", "replace_", "delete_"))
-    reads = not stores or PARTS_OF_PATHS["plan_id"] in path
-    scopes = stores * ["plan:write"] + reads * ["plan:read"]
+    curates = described["operationId"].startswith("retire_")
+    reads = not (stores or curates) or PARTS_OF_PATHS["plan_id"] in path
+    scopes = stores * ["plan:write"] + curates * ["catalog:write"] + reads * ["plan:read"]
     assert sorted(scopes_of(described)) == sorted(scopes)
     assert {"401", "403"} <= set(described["responses"])
 

@@ -1,8 +1,8 @@
-import csv
-import io
 import re
 
 import pytest
+
+from tests.api.pages import all_items, rows_of
 
 RELEASES = "/v1/catalog/releases"
 COLLECTIONS = [
@@ -21,25 +21,6 @@ COLLECTIONS = [
 @pytest.fixture(params=COLLECTIONS)
 def collection(request):
     return request.param
-
-
-def rows_of(response):
-    assert response.headers["content-type"] == "text/csv; charset=utf-8; header=present"
-    return list(csv.DictReader(io.StringIO(response.content.decode("utf-8"), newline="")))
-
-
-def all_items(client, path, **query):
-    items = []
-    response = client.get(path, params=query)
-    while True:
-        assert response.status_code == 200, response.text
-        page = response.json()
-        items += page["items"]
-        link = response.links.get("next")
-        assert (link is None) == (page["next_cursor"] is None)
-        if link is None:
-            return items
-        response = client.get(link["url"])
 
 
 def key_of(entry):

@@ -1,11 +1,10 @@
 """A plan of hosted tokens through every file that a plan has."""
 
-import csv
-import io
 from decimal import Decimal
 
 import pytest
 
+from tests.api.pages import rows_of
 from tests.core.planners.test_hosted import CHAT, PRICED
 
 
@@ -39,7 +38,7 @@ def plan(server_url):
 def test_its_files_sum_to_its_total(client, plan, name, column):
     response = client.get(f"/v1/plans/{plan['id']}/{name}.csv")
     assert response.status_code == 200, response.text
-    rows = list(csv.DictReader(io.StringIO(response.text, newline="")))
+    rows = rows_of(response)
     assert sum(Decimal(row[column]) for row in rows) == Decimal(plan["totals"]["amount"])
 
 

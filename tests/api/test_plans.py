@@ -1,6 +1,4 @@
 import copy
-import csv
-import io
 import json
 import threading
 from decimal import Decimal
@@ -8,6 +6,8 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+
+from tests.api.pages import all_items, rows_of
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "openapi" / "examples"
 EXAMPLE = json.loads((EXAMPLES / "create_plan.request.json").read_text())
@@ -25,25 +25,6 @@ def create(client, body, **headers):
     response = client.post("/v1/plans", json=body, headers=headers)
     assert response.status_code == 201, response.text
     return response
-
-
-def rows_of(response):
-    assert response.headers["content-type"] == "text/csv; charset=utf-8; header=present"
-    return list(csv.DictReader(io.StringIO(response.content.decode("utf-8"), newline="")))
-
-
-def all_items(client, path, **query):
-    items = []
-    response = client.get(path, params=query)
-    while True:
-        assert response.status_code == 200, response.text
-        page = response.json()
-        items += page["items"]
-        link = response.links.get("next")
-        assert (link is None) == (page["next_cursor"] is None)
-        if link is None:
-            return items
-        response = client.get(link["url"])
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,6 @@
 Both make the same plans under the same names and the same idempotency keys.
 """
 
-import csv
-import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +13,7 @@ import pytest
 
 from service.access.scopes import Scope
 from service.api.openapi import build_spec
+from tests.api.pages import rows_of
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "openapi" / "examples"
 EXAMPLE = json.loads((EXAMPLES / "create_plan.request.json").read_text(encoding="utf-8"))
@@ -83,11 +82,6 @@ def teams(keyed):
 def pair(request, teams):
     """The team that asks, and the other one."""
     return teams if request.param == "red" else teams[::-1]
-
-
-def rows_of(response):
-    assert response.status_code == 200, response.text
-    return list(csv.DictReader(io.StringIO(response.text, newline="")))
 
 
 def refusal_of(response, plan):

@@ -9,7 +9,7 @@ from sqlalchemy.exc import DBAPIError
 
 from service.catalog import repository
 from service.catalog.content import KINDS, CatalogContent
-from service.catalog.publish import publish, publish_folder
+from service.catalog.publish import publish, publish_folder, retire
 from service.catalog.release import UnknownRelease
 from service.catalog.snapshots import SnapshotCache, _parse
 from service.cli import main
@@ -117,11 +117,30 @@ async def test_a_retired_release_is_not_the_latest_and_stays_readable(engine):
     old = (await published(engine, content(gpu("a")))).release
     new = (await published(engine, content(gpu("b")))).release
     async with team_session(engine, "") as session:
-        await repository.retire_release(session, new.version, DECEMBER)
+        await retire(session, new.version, seen={"*"}, now=DECEMBER)
         assert await repository.find_release(session, "latest") == old
         retired = await repository.find_release(session, new.version)
         assert retired.retired_at == DECEMBER
         assert await repository.get_entry(session, new.version, "gpus", "b") == gpu("b")
+
+
+async def test_of_two_who_retire_a_release_at_once_one_has_seen_an_old_state(engine):
+    old = (await published(engine, content(gpu("a")))).release
+
+    async def retired():
+        async with team_session(engine, "") as session:
+            return await retire(session, old.version, seen={old.state_tag}, now=DECEMBER)
+
+    results = await asyncio.gather(retired(), retired(), return_exceptions=True)
+    assert sorted(type(result).__name__ for result in results) == ["Release", "ReleaseChanged"]
+
+
+async def test_retiring_twice_keeps_the_first_day(engine):
+    old = (await published(engine, content(gpu("a")))).release
+    async with team_session(engine, "") as session:
+        first = await retire(session, old.version, seen={"*"}, now=NOVEMBER)
+        again = await retire(session, old.version, seen={first.state_tag}, now=DECEMBER)
+    assert first.retired_at == again.retired_at == NOVEMBER
 
 
 @pytest.mark.parametrize(

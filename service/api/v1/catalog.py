@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from litestar import Request, Response, get
+from litestar import Request, Response, get, put
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import PathParameter
 from litestar.response import Stream
 
+from service.access.scopes import Scope
+from service.api.access import needs
 from service.api.dependencies import RequestSession, SessionOpener
 from service.api.downloads import CSV, DISPOSITION_HEADER, WantedForm, download, stream
 from service.api.pages import (
@@ -22,10 +25,14 @@ from service.api.pages import (
     encode_cursor,
     next_link,
 )
+from service.api.preconditions import IfMatch, seen_states
 from service.api.problems import problem_responses
 from service.api.v1.catalog_pages import COLLECTIONS, Collection, ReleaseContents, ReleasePage
 from service.catalog import repository
 from service.catalog.content import Kind
+from service.catalog.publish import retire
+from service.catalog.release import Release
+from service.catalog.repository import Session
 from service.exports.catalog import RELEASE_COLUMNS
 from service.exports.filename import content_disposition
 from service.exports.table import csv_bytes, csv_stream
@@ -41,6 +48,12 @@ ReleaseInPath = Annotated[
     PathParameter(
         pattern=r"^(latest|[0-9]{4}\.[0-9]{1,2}\.[0-9]{1,4})$",
         description='Version of a release, or "latest" for the newest that is not retired.',
+    ),
+]
+VersionInPath = Annotated[
+    str,
+    PathParameter(
+        pattern=r"^[0-9]{4}\.[0-9]{1,2}\.[0-9]{1,4}$", description="Version of a release."
     ),
 ]
 KeyInPath = Annotated[
@@ -102,11 +115,39 @@ async def export_catalog_releases_csv(session: RequestSession, form: WantedForm)
     tags=["catalog"],
     responses=problem_responses(404),
 )
-async def get_catalog_release(release: ReleaseInPath, session: RequestSession) -> ReleaseContents:
-    """Read one release, and how many entries it holds."""
-    found = await repository.find_release(session, release)
-    counts = await repository.count_entries(session, found.version)
-    return ReleaseContents(**found.model_dump(), entry_counts=counts)
+async def get_catalog_release(
+    release: ReleaseInPath, session: RequestSession
+) -> Response[ReleaseContents]:
+    """Read one release, and how many entries it holds.
+
+    Its `ETag` is what its retirement has to name.
+    """
+    return await _contents(session, await repository.find_release(session, release))
+
+
+@put(
+    f"{RELEASES}/{{release:str}}/retirement",
+    operation_id="retire_catalog_release",
+    tags=["catalog"],
+    opt=needs(Scope.CATALOG_WRITE),
+    responses=problem_responses(404, 412, 422, 428),
+)
+async def retire_catalog_release(
+    release: VersionInPath, session: RequestSession, if_match: IfMatch = None
+) -> Response[ReleaseContents]:
+    """Take a release out of "latest" and out of new plans, for all teams.
+
+    It stays readable, and so do the plans that use it. There is no way back.
+    """
+    seen = seen_states(if_match, "release")
+    retired = await retire(session, release, seen=seen, now=datetime.now(UTC))
+    return await _contents(session, retired)
+
+
+async def _contents(session: Session, release: Release) -> Response[ReleaseContents]:
+    counts = await repository.count_entries(session, release.version)
+    body = ReleaseContents(**release.model_dump(), entry_counts=counts)
+    return Response(body, headers={"ETag": release.state_tag})
 
 
 def _list_handler(collection: Collection) -> HTTPRouteHandler:

@@ -15,7 +15,7 @@ from service.access.scopes import Scope
 from service.api.access import needs
 from service.api.dependencies import NumberHolder, RequestCaller, SessionOpener
 from service.api.problems import problem_responses
-from service.catalog.snapshots import load_snapshot
+from service.catalog.snapshots import load_plannable_snapshot
 from service.core.planners.plan import estimate_fleet
 from service.core.plans import Plan, PlanRequest, ReplanRequest
 from service.plans import create, replan
@@ -69,7 +69,7 @@ async def create_plan(
         now=now,
         plan_id=time_ordered_id(now, secrets.token_bytes(ID_RANDOM_BYTES)),
         estimate=estimate_fleet,
-        load_snapshot=load_snapshot,
+        load_snapshot=load_plannable_snapshot,
         hold=hold,
         idempotency_key=idempotency_key,
     )
@@ -106,7 +106,7 @@ async def create_replan(
         now=now,
         plan_id=time_ordered_id(now, secrets.token_bytes(ID_RANDOM_BYTES)),
         estimate=estimate_fleet,
-        load_snapshot=load_snapshot,
+        load_snapshot=load_plannable_snapshot,
         hold=hold,
         idempotency_key=idempotency_key,
     )

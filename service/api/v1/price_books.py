@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from litestar import Request, Response, delete, get, post, put
 from litestar.datastructures import ResponseHeader
-from litestar.params import FromPath, HeaderParameter, JSONBody, PathParameter
+from litestar.params import FromPath, JSONBody, PathParameter
 
 from service.access.scopes import Scope
 from service.api.access import needs
@@ -21,7 +21,8 @@ from service.api.pages import (
     encode_cursor,
     next_link,
 )
-from service.api.problems import FieldProblem, ProblemError, ProblemKind, problem_responses
+from service.api.preconditions import IfMatch, seen_states
+from service.api.problems import problem_responses
 from service.catalog.snapshots import load_snapshot
 from service.core.prices import PriceBook, PriceBookContent, PriceBookRequest
 from service.core.snapshot import CatalogSnapshot
@@ -35,15 +36,6 @@ LOCATION_HEADER = ResponseHeader(
 )
 BookKey = Annotated[
     str, PathParameter(pattern=KEY_PATTERN, description="Name of the book in the team.")
-]
-IfMatch = Annotated[
-    str | None,
-    HeaderParameter(
-        name="If-Match",
-        max_length=1000,
-        description="`ETag` of the state that was read, or `*` for whatever state it is in; "
-        "required.",
-    ),
 ]
 
 
@@ -59,18 +51,6 @@ class PriceBookPage(Value):
 def _answer(book: PriceBook, *, status_code: int = 200, **headers: str) -> Response[PriceBook]:
     tagged = {"ETag": keep.entity_tag(book), **headers}
     return Response(book, status_code=status_code, headers=tagged)
-
-
-def _known_tags(if_match: str | None) -> frozenset[str]:
-    """States that the caller has seen: tags without commas of their own, as ours are."""
-    if if_match is None:
-        detail = "Send If-Match with the ETag of the price book as you read it, or with *."
-        raise ProblemError(
-            ProblemKind.PRECONDITION_REQUIRED,
-            detail,
-            errors=[FieldProblem(parameter="If-Match", detail=detail)],
-        )
-    return frozenset(tag.strip() for tag in if_match.split(","))
 
 
 async def _latest(session: Session, now: datetime) -> CatalogSnapshot:
@@ -152,7 +132,7 @@ async def replace_price_book(
     Plans that were made with it never change: each keeps a copy of what it uses.
     """
     now = datetime.now(UTC)
-    known = _known_tags(if_match)
+    known = seen_states(if_match, "price book")
     snapshot = await _latest(session, now)
     book = await keep.replace(session, key, data, known=known, snapshot=snapshot, now=now)
     return _answer(book)
@@ -172,4 +152,4 @@ async def delete_price_book(
 
     Plans that were made with it never change: each keeps a copy of what it uses.
     """
-    await keep.drop(session, key, known=_known_tags(if_match))
+    await keep.drop(session, key, known=seen_states(if_match, "price book"))
