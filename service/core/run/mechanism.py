@@ -1,6 +1,6 @@
 """The time of a step on a GPU of the catalog: its rates, the stack, and the constants of both."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,10 +15,11 @@ from service.core.registry import define_quantity
 from service.core.run.factors import positive
 from service.core.run.network import scale_out_bytes_per_s
 from service.core.run.step import Machine, StepModel
-from service.core.run.step_constants import SIXTEEN_BIT, Look, step_constants
+from service.core.run.step_constants import SIXTEEN_BIT, HostState, Look, step_constants
 from service.core.run.step_work import step_work
 from service.core.scenarios.stacks import STACKS, SoftwareStack, StackTraits, stack_of
 from service.core.scenarios.training_run import TrainingRun
+from service.core.scenarios.training_state import Offload
 from service.core.units import BYTES_PER_GB
 
 MAY_BE_ZERO = ("_s", "_per_layer", "_growth", "_per_year", "_exposed_fraction", "_per_logit")
@@ -43,6 +44,7 @@ def machine_of(gpu: Gpu, precision: ComputePrecision, scale_out_bytes_per_s: flo
         bandwidth_bytes_per_s=gpu.memory_bandwidth_bytes_per_s,
         scale_up_bytes_per_s=gpu.scale_up_bytes_per_s if has_link else over_host,
         scale_out_bytes_per_s=scale_out_bytes_per_s,
+        host_link_bytes_per_s=over_host,
         scale_up_gpu_count=gpu.scale_up_domain_gpu_count if has_link else gpu.node_gpu_count,
         node_gpu_count=gpu.node_gpu_count,
         gemm_input_bytes=2.0 if precision in SIXTEEN_BIT else 1.0,
@@ -138,6 +140,7 @@ class Mechanism:
     sequence_tokens: int
     weight_gradient_fraction: float = 1.0
     software_year: float | None = None
+    offload: Offload = "none"
     named_stack: SoftwareStack | None = None
     """None: the usual one of the layout."""
 
@@ -152,7 +155,7 @@ class Mechanism:
         Raises:
             NoConstants: If the catalog holds none for the GPU's class or the precision.
         """
-        return step_model(
+        model = step_model(
             self.architecture,
             self.machine,
             STACKS[stack],
@@ -162,6 +165,19 @@ class Mechanism:
             recorder=recorder,
             weight_gradient_fraction=self.weight_gradient_fraction,
             software_year=self.software_year,
+        )
+        return replace(model, host=self._host(recorder))
+
+    def _host(self, recorder: Recorder) -> HostState | None:
+        if self.offload == "none":
+            return None
+        reached = positive(recorder, "offload_link_fraction").value
+        return HostState(
+            keeps_weights=self.offload == "optimizer_and_parameters",
+            link_bytes_per_s=reached * self.machine.host_link_bytes_per_s,
+            updated_parameters_per_s=positive(
+                recorder, "offload_updated_parameters_per_s_per_gpu"
+            ).value,
         )
 
     def stack_of(self, axes: LayoutAxes) -> SoftwareStack:
@@ -247,6 +263,7 @@ def mechanism_of(
             sequence_tokens=run.sequence_length_tokens,
             weight_gradient_fraction=1.0 if run.adapter is None else 0.0,
             software_year=run.speed.software_year,
+            offload=run.offload,
             named_stack=run.speed.software_stack,
         )
         for stack in mechanism.stacks:

@@ -7,7 +7,7 @@ import numpy as np
 
 from service.core.formulas import communication, roofline, training_time
 from service.core.parallelism.axes import HYBRID, RECOMPUTES, LayoutAxes
-from service.core.run.step_constants import StepConstants
+from service.core.run.step_constants import HostState, StepConstants
 from service.core.run.step_work import RoutedWork, StepWork
 from service.core.scenarios.stacks import StackTraits
 
@@ -29,6 +29,8 @@ class Machine:
     bandwidth_bytes_per_s: float
     scale_up_bytes_per_s: float
     scale_out_bytes_per_s: float
+    host_link_bytes_per_s: float
+    """Between GPU and host; the network's where the catalog does not know it."""
     scale_up_gpu_count: int
     node_gpu_count: int
     gemm_input_bytes: float
@@ -71,6 +73,8 @@ class StepModel:
     constants: StepConstants
     sequence_tokens: int
     weight_gradient_fraction: float = 1.0
+    host: HostState | None = None
+    """None where all state stays on the GPU."""
 
     def times(self, axes: LayoutAxes) -> StepTimes:
         """Time of one step under one layout or many. [s]"""
@@ -80,6 +84,9 @@ class StepModel:
         gathered = communication.joined_s(
             first_s=busy, second_s=self._gather_s(axes, local), exponent=c.network_overlap_exponent
         )
+        if self.host is not None:
+            repeat = REPEATED_FORWARD[axes.recompute]
+            gathered = gathered + self.host.fetched_s(self._shared(axes, local), repeat)
         handed = self._handed_s(axes)
         exchange = self._exchange_s(axes, local, busy)
         optimizer = self._optimizer_s(axes, local)
@@ -367,12 +374,18 @@ class StepModel:
 
     def _optimizer_s(self, axes: LayoutAxes, local: tuple[Any, Any]) -> Any:
         """Reading and writing the optimizer's state once a step. [s]"""
-        node, is_shared = self.machine.node_gpu_count, axes.zero_stage >= 1
-        group = np.where(is_shared, axes.shard_count(node), 1)
-        experts = np.where(is_shared, axes.expert_shard_count(node), 1)
-        held = (local[0] / group + local[1] / experts) * self.weight_gradient_fraction
+        held = self._shared(axes, local) * self.weight_gradient_fraction
+        if self.host is not None:
+            return self.host.update_s(held)
         return roofline.streamed_s(
             moved_bytes=self.constants.optimizer_bytes * held,
             bandwidth_bytes_per_s=self.machine.bandwidth_bytes_per_s,
             bandwidth_fraction=self.constants.bandwidth_fraction,
         )
+
+    def _shared(self, axes: LayoutAxes, local: tuple[Any, Any]) -> Any:
+        """Weights whose optimizer state one GPU keeps. [count]"""
+        node, is_shared = self.machine.node_gpu_count, axes.zero_stage >= 1
+        group = np.where(is_shared, axes.shard_count(node), 1)
+        experts = np.where(is_shared, axes.expert_shard_count(node), 1)
+        return local[0] / group + local[1] / experts

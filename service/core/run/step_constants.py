@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from service.core.errors import NoConstants
+from service.core.formulas.communication import ELEMENT_BYTES
 from service.core.hardware import ComputePrecision, Gpu
 from service.core.scenarios.stacks import StackTraits
 
@@ -57,6 +58,27 @@ class StepConstants:
     host_overlap_exponent: Any
     optimizer_bytes: Any
     straggler_growth: Any
+
+
+@dataclass(frozen=True)
+class HostState:
+    """State that is kept on the host: what crosses the host's link, and how fast it is updated."""
+
+    keeps_weights: bool
+    link_bytes_per_s: float
+    """Of one GPU, reached, one direction."""
+    updated_parameters_per_s: float
+    """Of the host's share of one GPU."""
+
+    def update_s(self, held: Any) -> Any:
+        """Gradients down, the update, weights up, none beside another: an upper bound. [s]"""
+        moved = 2.0 * ELEMENT_BYTES * held
+        return moved / self.link_bytes_per_s + held / self.updated_parameters_per_s
+
+    def fetched_s(self, held: Any, repeated_forward_fraction: Any) -> Any:
+        """A GPU's share of the weights for each pass over one micro-batch. [s]"""
+        passes = self.keeps_weights * (2.0 + repeated_forward_fraction)
+        return passes * ELEMENT_BYTES * held / self.link_bytes_per_s
 
 
 def of_gpu(name: str, gpu: Gpu, look: Look, has: Has, *qualifiers: str) -> Any:

@@ -313,3 +313,23 @@ def test_serving_stands_beside_training():
 def test_a_chosen_tensor_group_stays_where_the_fast_link_is(gpu, instance, most):
     case = case_of(gpu=gpu, instance_gpu_count=instance, gpu_multiple=instance)
     assert max(case.layouts.degrees.tensor) == most
+
+
+def test_state_on_the_host_slows_a_step_by_what_crosses_the_link():
+    # 8B on 8 GPUs: 2 bytes of gradients down and 2 of weights up for an eighth of the weights, over
+    # 0.8 of the host link, and their update at 5e8 a second; instead of the GPU's own update.
+    layout = given(sharding="zero_2", recompute="full")
+    fields = {"architecture": "llama-3.1-8b", "sizing": on(8), "layout": layout}
+    plain, hosted = (
+        case_of(**fields, offload=kind).speed.mechanism for kind in ("none", "optimizer")
+    )
+    axes = case_of(**fields).layouts.degrees.take(0)
+    axes = type(axes)(**vars(axes) | {"data": 8, "micro_batch_count": 64})
+    quiet = case_of(**fields).recorder.off()
+    steps = [each.model("pytorch_fsdp", quiet).times(axes) for each in (plain, hosted)]
+    link = snapshot().gpus["h100-sxm5-80gb"].pcie_gb_per_s_per_direction * 1e9
+    # The step counts matrices and tables, without norms: within a per mille of all weights.
+    moved = 4 * P_8B / 8 / (0.8 * link) + P_8B / 8 / 5e8
+    assert steps[1].optimizer_s == pytest.approx(moved, rel=1e-3)
+    assert steps[1].total_s > steps[0].total_s
+    assert steps[0].micro_batch_s == steps[1].micro_batch_s
