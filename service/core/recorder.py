@@ -14,6 +14,7 @@ from service.core.value import Provenance
 
 GIVEN = "given in the request"
 OVERRIDE_FACTOR = 1000.0
+SHARE_OF_ANOTHER_PEAK = "bf16_peak_fraction"
 
 
 @dataclass(frozen=True)
@@ -209,12 +210,16 @@ def override_bounds(assumption: Assumption) -> tuple[float, float]:
     """Smallest and largest override of an assumption: a factor of 1,000 outside its range.
 
     What cannot be negative or zero in the catalog cannot be so in a request: a negative overhead
-    would make room in memory, and a rate of zero would divide by it.
+    would make room in memory, and a rate of zero would divide by it. What is farther away is taken
+    for a mistaken unit. A share of a whole does not exceed it.
     """
     low, high = assumption.low, assumption.high
     lowest = low / OVERRIDE_FACTOR if low >= 0 else low * OVERRIDE_FACTOR
     highest = high * OVERRIDE_FACTOR if high > 0 else OVERRIDE_FACTOR
-    return lowest, highest
+    base = assumption.name.split(".")[0]
+    # A share of the peak of another precision may exceed 1.
+    is_share = base.endswith("_fraction") and not base.endswith(SHARE_OF_ANOTHER_PEAK)
+    return lowest, 1.0 if is_share and low >= 0 and high <= 1 else highest
 
 
 def _plain(item: Any) -> Any:

@@ -27,6 +27,8 @@ SNAPSHOT = CatalogSnapshot.build(
         assumption("spare", 0.0, 0.1, 0.2),
         assumption("nothing", 0.0, 0.0, 0.0),
         assumption("change", -0.3, 0.0, 0.1),
+        assumption("used_fraction.large", 0.0, 0.8, 0.95),
+        assumption("bf16_peak_fraction.fp8", 0.6, 0.74, 0.85),
     ],
 )
 
@@ -65,6 +67,8 @@ def test_a_given_value_is_listed_as_given():
         ("spare", 0.0, 200.0),
         ("nothing", 0.0, 1000.0),
         ("change", -300.0, 100.0),
+        ("used_fraction.large", 0.0, 1.0),  # a share of a whole
+        ("bf16_peak_fraction.fp8", 0.0006, 850.0),  # a share of another precision's peak
     ],
 )
 def test_an_override_lies_within_a_factor_of_a_thousand(name, lowest, highest):

@@ -16,14 +16,11 @@ from service.core.assumptions import (
     engine_and_version,
     engines_named,
 )
-from service.core.errors import InvalidScenario
 from service.core.estimates import Range
-from service.core.recorder import GIVEN, Recorder
+from service.core.recorder import Recorder
 from service.core.snapshot import CatalogSnapshot
 from service.core.units import BYTES_PER_GIB, BYTES_PER_MIB
 
-OVERRIDE_FACTOR = 1000
-"""An override further than this from the catalog's value is taken for a mistaken unit."""
 _SCALE = {
     "_us": 1e-6,
     "_ms": 1e-3,
@@ -99,23 +96,7 @@ class Lookup:
         engine = self.engine.get(name)
         own = qualifiers if engine is None else (engine, *qualifiers)
         found = self.recorder.assume(name, *own)
-        if found.source == GIVEN:
-            self._check(found)
         return found, next((s for suffix, s in _SCALE.items() if name.endswith(suffix)), 1.0)
-
-    def _check(self, found: AssumptionUsed) -> None:
-        """Refuses an override that no formula can take, or that must be another unit."""
-        listed = self.recorder.snapshot.assumptions[found.name]
-        most = max(listed.value * OVERRIDE_FACTOR, listed.high)
-        if listed.name.split(".")[0].endswith("_fraction") and listed.high <= 1:
-            most = 1.0
-        least = listed.value / OVERRIDE_FACTOR
-        if not least <= found.value <= (most or OVERRIDE_FACTOR):
-            raise InvalidScenario(
-                f"{found.name} is {found.value:g} {found.unit}; it must lie between {least:g} and "
-                f"{most or OVERRIDE_FACTOR:g}",
-                pointer=found.override_at,
-            )
 
     def varied(self) -> "Lookup":
         """The same lookups with each uncertain assumption so far at its two ends in turn."""
