@@ -20,6 +20,7 @@ from service.api.v1 import (
     plans,
     price_books,
 )
+from service.api.v1.estimates_fleet import estimate_demand, estimate_pools
 from service.api.v1.estimates_money import estimate_crossover, estimate_ownership
 from service.api.v1.estimates_serving import (
     estimate_roofline,
@@ -77,6 +78,8 @@ STORED = Router(
         estimate_serving_performance,
         estimate_roofline,
         estimate_serving_size,
+        estimate_demand,
+        estimate_pools,
         comparisons.compare_plans,
         comparisons.export_comparison_csv,
     ],

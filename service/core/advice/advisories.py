@@ -257,3 +257,16 @@ def carbon_unknown(unknown: Sequence[str]) -> tuple[Advisory, ...]:
         return ()
     message = f"The carbon of the plan is not known, and is not zero: {'; '.join(unknown)}."
     return (Advisory(code="carbon_unknown", workload=None, message=message[:2000]),)
+
+
+def short_trace(covered_hour_count: int) -> Advisory:
+    """A trace that leaves hours of the day unknown."""
+    return Advisory(
+        code="short_trace",
+        workload=None,
+        message=(
+            f"The trace covers {covered_hour_count} of the 24 hours of a day. The others are not "
+            "known, so the profile is flat at the peak that was seen: give a profile of your own, "
+            "or a trace of a day or a week."
+        ),
+    )

@@ -9,6 +9,7 @@ from service.core.estimates.held import ExistingUse as ExistingUse
 from service.core.estimates.held import HeadroomCause as HeadroomCause
 from service.core.estimates.held import HeadroomPart as HeadroomPart
 from service.core.estimates.held import PoolSize as PoolSize
+from service.core.estimates.held import ServingCounts as ServingCounts
 from service.core.estimates.lines import CostCategory as CostCategory
 from service.core.estimates.lines import CostLine as CostLine
 from service.core.estimates.lines import PurchaseKind as PurchaseKind
@@ -44,6 +45,7 @@ AdvisoryCode = Literal[
     "wide_band",
     "stale_price",
     "no_objectives",
+    "short_trace",
     "hosted_break_even",
     "speed_models_disagree",
     "implausible_measurement",

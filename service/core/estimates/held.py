@@ -64,3 +64,20 @@ class ExistingUse(Value):
     """Part of `totals.amount` that writes them off: paid before, and no decision avoids it."""
     avoidable_amount: Amount
     """The rest of `totals.amount`."""
+
+
+class ServingCounts(Value):
+    """GPUs that all services on one kind of GPU take, from the ideal to what is bought."""
+
+    gpu: Text
+    """Key of the GPU."""
+    ideal_gpu_count: float
+    """Mean, if parts of a replica could follow the demand at full capacity."""
+    autoscaled_gpu_count: float
+    """Mean, if whole replicas follow the demand hour by hour at the target utilisation."""
+    peak_gpu_count: int
+    """Needed in the busiest hour."""
+    static_gpu_count: int
+    """Held in the busiest hour, spare included."""
+    whole_instance_gpu_count: int
+    """The same in whole instances or nodes."""

@@ -183,10 +183,11 @@ def _services(answer: Answer) -> Iterator[ServingServiceEstimate]:
         if name in hosted:
             yield describe_hosted(hosted[name], amounts.get(name))
         elif name in found:
-            yield _service(found[name], amounts.get(name))
+            yield service_estimate(found[name], amounts.get(name))
 
 
-def _service(replicas: ServiceReplicas, amount: Decimal | None) -> ServingServiceEstimate:
+def service_estimate(replicas: ServiceReplicas, amount: Decimal | None) -> ServingServiceEstimate:
+    """What one service needs and holds, and what it costs where that is known."""
     capacity = replicas.capacity
     return ServingServiceEstimate(
         name=capacity.service.name,

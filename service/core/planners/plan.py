@@ -94,14 +94,11 @@ def estimate_fleet(
 
 def _check_buying(scenario: Scenario, snapshot: CatalogSnapshot) -> None:
     """Refuse rules and books that name what is not there."""
-    pointer, gpu_keys = "/scenario/procurement", _gpu_keys(scenario, snapshot)
+    pointer, gpu_keys = "/scenario/procurement", check_gpus(scenario, snapshot)
     check_procurement_rules(
         scenario.procurement, gpu_keys=gpu_keys, snapshot=snapshot, pointer=pointer
     )
     check_hosted_rules(scenario, pointer=pointer)
-    for index, lot in enumerate(scenario.existing_gpus):
-        if lot.gpu not in gpu_keys:
-            snapshot.gpu(lot.gpu, pointer=f"/scenario/existing_gpus/{index}/gpu")
     check_price_book(scenario.price_book, snapshot, pointer="/scenario/price_book")
 
 
@@ -113,8 +110,12 @@ def _grows_at(scenario: Scenario, workload: str | None) -> str:
     return "/scenario/horizon"
 
 
-def _gpu_keys(scenario: Scenario, snapshot: CatalogSnapshot) -> set[str]:
-    """Keys of all GPUs of the scenario; two parts under one key would share a pool and a price."""
+def check_gpus(scenario: Scenario, snapshot: CatalogSnapshot) -> set[str]:
+    """Keys of all GPUs of the workloads; two parts under one key would share a pool and a price.
+
+    Raises:
+        CoreError: If one is unknown, or one key stands for two.
+    """
     described: dict[str, Gpu] = {}
     keys: set[str] = set()
     for kind in ("training_runs", "serving_services"):
@@ -129,6 +130,9 @@ def _gpu_keys(scenario: Scenario, snapshot: CatalogSnapshot) -> set[str]:
                     f"key {gpu.key!r} names another GPU already: give this one a key of its own",
                     pointer=f"{pointer}/key",
                 )
+    for index, lot in enumerate(scenario.existing_gpus):
+        if lot.gpu not in keys:
+            snapshot.gpu(lot.gpu, pointer=f"/scenario/existing_gpus/{index}/gpu")
     return keys
 
 

@@ -21,6 +21,7 @@ from service.core.hours.harvest import HOUR_NOISE
 from service.core.hours.holding import Holding
 from service.core.hours.service_demand import service_demand
 from service.core.hours.timeline import Counts, Timeline
+from service.core.pooling.counts import note_counts
 from service.core.pooling.separate_pool import (
     Served,
     plan_serving_pool,
@@ -357,6 +358,7 @@ class _Planning:
         recorder = self.recorder.within(f"pool:{name}")
         multiple, existing = self.gpu_multiple(pool.kind, pool.gpu), pool.existing_gpu_count
         gpu_count = noted_size(pool, multiple, recorder)
+        note_counts(pool, multiple, recorder)
         hours = gpu_hours_by_use(pool)
         allocated = sum(hours.values())
         held, used = gpu_hour_ranges(pool)

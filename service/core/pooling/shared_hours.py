@@ -119,6 +119,7 @@ class SharedPool:
                 redo=self._worked("redo"),
             ),
             preempted_gpu_count_per_day=self._preempted_per_day(),
+            harvested_gpu_hours=self._harvested(training),
             existing_gpu_count=min(self.size, self.holding.existing_gpu_count),
         )
 
@@ -191,6 +192,19 @@ class SharedPool:
         grows = self.held > before
         returned = sum(int(s.returned[grows[s.hours]].sum()) for s in self.schedules)
         return returned / ((end - start) / HOURS_PER_DAY)
+
+    def _harvested(self, training: Counts) -> float:
+        """GPU-hours of runs beyond what the serving peak in whole instances would leave them."""
+        beyond = np.maximum(training - max(0, self.size - self.serving_peak), 0)
+        share = self._worked("used") + self._worked("redo")
+        with np.errstate(divide="ignore", invalid="ignore"):
+            busy = np.where(training > 0, share / training, 0.0)
+        return float((beyond * busy).sum())
+
+    @property
+    def serving_peak(self) -> int:
+        """GPUs that services would hold all the time in a pool of their own. [count]"""
+        return int(self.holding.whole(int(self.held.max())))
 
     def _held_for(self, inside: NDArray[np.bool_], outside_gpu_hours: Amounts) -> HeldFor:
         """Whose idle hours are: outside the runs' span serving's, inside by peak holdings.

@@ -227,6 +227,8 @@ class PoolUse:
     """Kinds of work whose GPUs are held all the time, however fast they turn out to be."""
     existing_gpu_count: int = 0
     """GPUs of the pool that are there already."""
+    harvested_gpu_hours: float = 0.0
+    """GPU-hours that runs get only because serving does not hold its peak all the time."""
 
 
 @dataclass(frozen=True)

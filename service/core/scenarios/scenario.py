@@ -1,5 +1,6 @@
 """The question: what must run, how the fleet is shared, how it is bought, over which months."""
 
+from collections.abc import Sequence
 from datetime import date
 from typing import Annotated, Literal, Self
 
@@ -72,6 +73,42 @@ def months_of_service(service: ServingService, horizon: Horizon) -> int:
     return month_index(f"{last:%Y-%m}") - month_index(f"{first:%Y-%m}") + 1
 
 
+def check_workloads(
+    horizon: Horizon, runs: Sequence[TrainingRun], services: Sequence[ServingService]
+) -> None:
+    """Refuse no work, names that are not unique, and services outside the horizon.
+
+    Raises:
+        ValueError: With a sentence for whoever asked.
+    """
+    names = [run.name for run in runs] + [service.name for service in services]
+    if not names:
+        raise ValueError("at least one training run or serving service is needed")
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise ValueError(f"workload names are not unique: {', '.join(map(repr, repeated))}")
+    for service in services:
+        first, last = days_of_service(service, horizon)
+        if not horizon.first_day <= first <= last <= horizon.last_day:
+            raise ValueError(
+                f"{service.name!r}: its first and last month or day of service are not in the "
+                "horizon"
+            )
+
+
+def check_existing(horizon: Horizon, lots: Sequence[ExistingGpus]) -> None:
+    """Refuse GPUs that are owned already but bought later.
+
+    Raises:
+        ValueError: With a sentence for whoever asked.
+    """
+    for lot in lots:
+        if lot.purchase_date is not None and lot.purchase_date > horizon.first_day:
+            raise ValueError(
+                f"existing_gpus: {lot.purchase_date} is after the first day of the horizon"
+            )
+
+
 class SeparatePooling(Value):
     """Training and serving each have a pool of their own."""
 
@@ -124,23 +161,6 @@ class Scenario(Value):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        names = [run.name for run in self.training_runs]
-        names += [service.name for service in self.serving_services]
-        if not names:
-            raise ValueError("at least one training run or serving service is needed")
-        repeated = sorted({name for name in names if names.count(name) > 1})
-        if repeated:
-            raise ValueError(f"workload names are not unique: {', '.join(map(repr, repeated))}")
-        for lot in self.existing_gpus:
-            if lot.purchase_date is not None and lot.purchase_date > self.horizon.first_day:
-                raise ValueError(
-                    f"existing_gpus: {lot.purchase_date} is after the first day of the horizon"
-                )
-        for service in self.serving_services:
-            first, last = days_of_service(service, self.horizon)
-            if not self.horizon.first_day <= first <= last <= self.horizon.last_day:
-                raise ValueError(
-                    f"{service.name!r}: its first and last month or day of service are not in the "
-                    "horizon"
-                )
+        check_workloads(self.horizon, self.training_runs, self.serving_services)
+        check_existing(self.horizon, self.existing_gpus)
         return self
