@@ -38,7 +38,7 @@ def test_a_frozen_plan_is_read(version):
 
 
 def without_new_empty_fields(found, document):
-    """What was read, less null, zero and empty fields that the stored document does not have yet."""
+    """What was read, less null, zero and empty fields that the stored document lacks."""
     if isinstance(found, dict):
         kept = found.keys() if not isinstance(document, dict) else document.keys()
         return {

@@ -144,12 +144,14 @@ ARGUMENTS = {
     "zero_stage": [1, 3],
     # Parts of the sum, each in bytes.
 }
+# Takes a list; takes one probability for all counts, and its inner sum.
+NOT_BY_ELEMENT = {"root_sum_square_factor", "node_count_with_spares", "_spares"}
 MODULES = (communication, flops, reliability, training_memory, training_time)
 FORMULAS = [
     pytest.param(function, id=f"{module.__name__.rsplit('.', 1)[-1]}.{name}")
     for module in MODULES
     for name, function in inspect.getmembers(module, inspect.isfunction)
-    if function.__module__ == module.__name__ and name != "root_sum_square_factor"
+    if function.__module__ == module.__name__ and name not in NOT_BY_ELEMENT
 ]
 
 
