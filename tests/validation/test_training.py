@@ -58,7 +58,7 @@ def test_the_speed_of_mixtures(scheme, median):
     result, _ = found(scheme, SPEEDS, "moe")
     assert result["n_rows"] > 40
     assert result["median"] <= median
-    assert 0.75 <= result["band_coverage"] <= 0.93
+    assert 0.75 <= result["band_coverage"] <= 0.90
 
 
 def test_peak_memory_is_near_and_seldom_short():
@@ -82,6 +82,13 @@ def test_hours_of_whole_runs():
     result, _ = found("group", {"run_hours"})
     assert result["p80"] <= 0.30
     assert abs(result["bias"]) <= 0.08
+    assert 0.75 <= result["band_coverage"] <= 0.90
+
+
+@pytest.mark.parametrize("scheme", ["group", "source"])
+@pytest.mark.parametrize("kind", ["throughput", "mfu", "scaling", "run_hours", "memory"])
+def test_stated_bands_hold_about_eight_of_ten_rows_of_each_kind(kind, scheme):
+    result, _ = found(scheme, {kind})
     assert 0.75 <= result["band_coverage"] <= 0.90
 
 
