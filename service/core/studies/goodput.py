@@ -1,7 +1,7 @@
 """What failures and checkpoints cost a training run, and which interval and spares cost least."""
 
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -49,6 +49,12 @@ class GoodputQuestion(EstimateQuestion):
     """Failures and checkpoints; null fields take the catalog's assumptions."""
     spot_interruptions_per_1000_node_days: NonNegative = 0.0
     """Interruptions by the provider, beside failures."""
+    preemptions_per_day: NonNegative = 0.0
+    """Stops of the whole run because others take its GPUs, beside failures; no node is lost."""
+    saves: Literal["blocking", "asynchronous"] = "blocking"
+    """Blocking: the run stands for `reliability.checkpoint_save_s` at each save. Asynchronous: it
+    goes on, and a failure loses `write_within_s` more, because a checkpoint counts once it is
+    written."""
     price_per_gpu_hour: Price | None = None
     """Price of a GPU-hour, to cost what is lost."""
     retained_checkpoint_count: CountOrZero = 3
@@ -128,18 +134,30 @@ def estimate_goodput(question: GoodputQuestion, snapshot: CatalogSnapshot) -> Go
         **_intervals(mean_hours, save),
         waste_by_interval=_curve(per_day, interval, save, restart),
         **_checkpoint(question, snapshot, recorder),
-        **_nodes(question, model, per_day),
+        **_nodes(question, model, per_day - question.preemptions_per_day),
     )
 
 
 def _failures(question: GoodputQuestion, gpu: Gpu, recorder: Recorder) -> FailureModel:
-    """The failure model of a plan, spot interruptions added to the rate of failures."""
+    """The failure model of a plan, with what else stops the run and how it saves."""
     given = question.reliability
+    server = recorder.assume("failure_server_gpu_count").value
+    nodes = reliability.server_count(
+        gpu_count=question.gpu_count,
+        gpus_per_server=max(1, min(gpu.node_gpu_count, int(server))),
+    )
     extra = question.spot_interruptions_per_1000_node_days
+    extra += question.preemptions_per_day / float(nodes) * 1000.0
+    changed: dict[str, float] = {}
     if extra > 0:
         own = given.failures_per_1000_node_days
         rate = recorder.assume("failures_per_1000_node_days").value if own is None else own
-        given = given.model_copy(update={"failures_per_1000_node_days": rate + extra})
+        changed["failures_per_1000_node_days"] = rate + extra
+    if question.saves == "asynchronous":
+        restart = given.restart_s
+        restart = recorder.assume("restart_s").value if restart is None else restart
+        changed |= {"checkpoint_save_s": 0.0, "restart_s": restart + question.write_within_s}
+    given = given.model_copy(update=changed)
     run = TrainingRun.model_validate(
         {
             "name": "run",

@@ -170,6 +170,44 @@ def test_spares_follow_the_binomial_rule(needed, working, held):
     assert count == held
 
 
+def test_asynchronous_saves_cost_no_stop_and_lose_what_is_not_written():
+    # 4 per 1,000 on 2,048 servers: 8.192 failures a day. Blocking: 900 + 300 s lost each, 60 s of
+    # every 1,800. Asynchronous, written within 120 s: 900 + 300 + 120 s, no stop.
+    fields = {
+        "failures_per_1000_node_days": 4,
+        "checkpoint_interval_s": 1800,
+        "checkpoint_save_s": 60,
+        "restart_s": 300,
+    }
+    blocking = goodput(reliability=fields, write_within_s=120)
+    beside = goodput(reliability=fields, write_within_s=120, saves="asynchronous")
+    assert blocking.goodput_fraction.value == pytest.approx(1 - 8.192 * 1200 / 86400 - 60 / 1800)
+    assert beside.goodput_fraction.value == pytest.approx(1 - 8.192 * 1320 / 86400)
+    assert beside.young_interval_s is None
+
+
+def test_preemptions_stop_the_run_and_take_no_node():
+    plain, preempted = goodput(), goodput(preemptions_per_day=2)
+    assert preempted.failures_per_day - plain.failures_per_day == pytest.approx(2)
+    assert preempted.goodput_fraction.value < plain.goodput_fraction.value
+    assert preempted.node_count_with_spares == plain.node_count_with_spares
+
+
+def test_the_longest_stop_that_keeps_nine_tenths_of_the_time():
+    # 419 stops in 54 days, one every 3.09 h: 10 % of it are 18.6 minutes a stop. Without an
+    # interval to redo, a restart of 1,113.5 s leaves 90 %.
+    found = goodput(
+        reliability={
+            "failures_per_1000_node_days": 419 / 54 / 2048 * 1000,
+            "checkpoint_interval_s": 1e-6,
+            "checkpoint_save_s": 0,
+            "restart_s": 0.1 * 54 * 86400 / 419,
+        }
+    )
+    assert found.mean_time_to_failure_hours == pytest.approx(3.093, abs=0.001)
+    assert found.goodput_fraction.value == pytest.approx(0.90, abs=1e-6)
+
+
 def test_spot_interruptions_add_to_failures():
     plain = goodput().failures_per_day
     spot = goodput(spot_interruptions_per_1000_node_days=10).failures_per_day
