@@ -74,9 +74,83 @@ def serving_services(draw, name, *, gpus=GPUS):
     }
 
 
+def prices():
+    """Prices of up to six decimals, so that amounts have cents to round."""
+    return st.integers(1, 9_999_999).map(lambda millionths: f"{millionths / 10**6:.6f}")
+
+
+def rents(**facts):
+    return st.fixed_dictionaries(
+        {
+            "kind": st.just("rent"),
+            "price_per_gpu_hour": prices(),
+            **{name: st.just(value) for name, value in facts.items()},
+        }
+    )
+
+
+def mixes():
+    """Part committed, given or by what pays, paid upfront or not; the rest on demand."""
+    return st.fixed_dictionaries(
+        {
+            "kind": st.just("mix"),
+            "committed": st.sampled_from(("committed_1yr", "committed_3yr")).flatmap(
+                lambda commitment: rents(commitment=commitment)
+            ),
+            "rest": rents(),
+            "committed_gpu_count": st.sampled_from((None, 0, 8, 64)),
+            "paid_upfront": st.booleans(),
+        }
+    )
+
+
+def ownerships():
+    """Bought at once or as needed, leased, or there already, with all that is paid beside."""
+    bought = st.fixed_dictionaries(
+        {
+            **{name: st.just(value) for name, value in OWN["method"].items()},
+            "useful_life_years": st.sampled_from((1, 4)),
+            "storage_price_per_gpu": st.sampled_from(("0", "123.456789")),
+            "installation_price_per_gpu": st.sampled_from(("0", "99.99")),
+            "insurance_fraction_per_year": st.sampled_from((0, 0.013)),
+            "with_interest": st.booleans(),
+        }
+    )
+    ways = st.sampled_from(
+        (
+            {},
+            {"purchases": "as_needed"},
+            {"purchases": "as_needed", "purchase_lead_month_count": 2},
+            {"is_owned_already": True, "purchase_month": "2025-05"},
+            {"lease_price_per_gpu_month": "777.77"},
+        )
+    )
+    return st.builds(lambda method, way: method | way, bought, ways)
+
+
+def procurements():
+    """Rules of every kind: rent, spot, a mix, ownership, and tokens in the place of GPUs."""
+    for_gpus = st.one_of(rents(), rents(commitment="spot"), mixes(), ownerships())
+    hosted = st.builds(
+        lambda read, written: {
+            "pool": "serving",
+            "method": {
+                "kind": "hosted",
+                "input_price_per_million_tokens": read,
+                "output_price_per_million_tokens": written,
+            },
+        },
+        prices(),
+        prices(),
+    )
+    one = hosted | st.builds(lambda rule: rule | {"service": "service 0"}, hosted)
+    before = st.one_of(st.just([]), st.just([]), one.map(lambda rule: [rule]))
+    return st.builds(lambda rules, method: [*rules, {"method": method}], before, for_gpus)
+
+
 @st.composite
-def scenarios(draw, *, pooling=None, gpus=GPUS):
-    """One to four workloads, either pooling, rented or owned."""
+def scenarios(draw, *, pooling=None, gpus=GPUS, procurement=None):
+    """One to four workloads, either pooling, rented or owned unless procured otherwise."""
     run_count = draw(st.integers(0, 2))
     service_count = draw(st.integers(0 if run_count else 1, 2))
     kind = pooling or draw(st.sampled_from(("separate", "shared")))
@@ -87,5 +161,17 @@ def scenarios(draw, *, pooling=None, gpus=GPUS):
             draw(serving_services(f"service {i}", gpus=gpus)) for i in range(service_count)
         ],
         "pooling": {"kind": kind},
-        "procurement": [draw(st.sampled_from((RENT, OWN)))],
+        "procurement": _for(
+            service_count,
+            draw(
+                st.sampled_from((RENT, OWN)).map(lambda rule: [rule])
+                if procurement is None
+                else procurement
+            ),
+        ),
     }
+
+
+def _for(service_count, rules):
+    """Rules less those for a service that is not there."""
+    return [rule for rule in rules if service_count or "service" not in rule]

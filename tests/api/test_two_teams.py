@@ -31,6 +31,8 @@ OF_ONE_PLAN = {
     "export_plan_months_csv": "/v1/plans/{id}/months.csv",
     "export_plan_focus_csv": "/v1/plans/{id}/focus.csv",
     "export_plan_workbook": "/v1/plans/{id}/workbook.xlsx",
+    "get_plan_charge_back": "/v1/plans/{id}/charge-back",
+    "export_plan_charge_back_csv": "/v1/plans/{id}/charge-back.csv",
     "export_plan_kubernetes": "/v1/plans/{id}/kubernetes.yaml",
     "get_plan_launch": "/v1/plans/{id}/launch",
 }
