@@ -12,7 +12,6 @@ from service.api.docs_page import get_docs_page, get_docs_part, get_openapi
 from service.api.metrics import get_metrics
 from service.api.v1 import (
     catalog,
-    charge_back,
     comparisons,
     plan_deployment,
     plan_files,
@@ -61,8 +60,8 @@ STORED = Router(
         plan_files.export_plan_months_csv,
         plan_files.export_plan_focus_csv,
         plan_files.export_plan_workbook,
-        charge_back.get_plan_charge_back,
-        charge_back.export_plan_charge_back_csv,
+        plan_files.get_plan_charge_back,
+        plan_files.export_plan_charge_back_csv,
         plan_deployment.export_plan_kubernetes,
         plan_deployment.get_plan_launch,
         price_books.list_price_books,
