@@ -9,7 +9,6 @@ interpreter at hand; users and ports are read, and the steps run as whoever runs
 import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -79,9 +78,7 @@ def interpreter(folder, *, borrow):
         borrowed = Path(found.stdout.strip()) / "borrowed.pth"
         borrowed.write_text(sysconfig.get_path("purelib"))
         pip = folder / "bin" / "pip"
-        pip.write_text(
-            f"#!{python}\nfrom pip._internal.cli.main import main\nraise SystemExit(main())\n"
-        )
+        pip.write_text(f"#!{python}\nimport runpy\nrunpy.run_module('pip', run_name='__main__')\n")
         pip.chmod(0o755)
     return folder / "bin"
 
@@ -140,5 +137,4 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
         made = build(Path(name), borrow=False)
         asked = made.command("catalog", "check")
-        print(f"image: {shlex.join(asked)}", flush=True)
         subprocess.run(asked, cwd=made.folder, env=made.environment, check=True)

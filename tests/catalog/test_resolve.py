@@ -91,3 +91,23 @@ def test_a_tariff_names_its_currency(snapshot):
 )
 def test_bytes_of_a_format_hold_its_block_scales(snapshot, key, bytes_per_element):
     assert snapshot.number_format(key).bytes_per_element == bytes_per_element
+
+
+def test_a_card_keeps_its_marketing_figure_beside_what_its_driver_reports(snapshot):
+    """An L4 is sold as 24 GB; its driver says 23,034 MiB, the 22 GiB that some lists call it."""
+    card = snapshot.gpu("l4-24gb")
+    assert card.memory_gb == 24
+    assert card.memory_reported_mib == 23034
+    assert int(card.memory_reported_mib / 1024) == 22
+
+
+def test_no_part_of_a_price_is_rounded_away(snapshot):
+    """Eight A100 in us-east5: 35.39358 an hour for the accelerators, 9.125743 for their host."""
+    (price,) = prices(snapshot, "gcp", "us-east5", "a2-ultragpu-8g", "on_demand")
+    assert price.price_per_gpu_hour == Decimal("4.424198")  # 35.39358 / 8 = 4.4241975
+    assert price.host_price_per_gpu_hour == Decimal("1.140718")  # 9.125743 / 8 = 1.140717875
+    whole = 8 * (price.price_per_gpu_hour + price.host_price_per_gpu_hour)
+    assert abs(whole - Decimal("44.519323")) < Decimal("0.00001")
+    assert price.valid_from == date(2026, 1, 1)
+    # The accelerators alone would be a fifth too cheap: enough to change which offer is taken.
+    assert price.price_per_gpu_hour / (whole / 8) < Decimal("0.8")

@@ -91,3 +91,15 @@ def test_latent_attention_caches_one_joint_vector():
     )
     assert 61 * latent.cache_elements_per_token * 2 == 70_272
     assert latent.cache_shard_count == 1
+
+
+def test_key_value_heads_are_a_number_of_heads_and_no_size_of_a_group():
+    """32 query heads and 8: eight key/value heads, each for four query heads; never four heads.
+
+    Keys and values of a layer take 2 x 4096 x 8 x 128 weights; a token's cache 2 x 8 x 128 numbers.
+    """
+    attention = FullAttention(num_attention_heads=32, num_key_value_heads=8, head_dim=128)
+    alone = FullAttention(num_attention_heads=32, num_key_value_heads=32, head_dim=128)
+    saved = [each.parameter_count(4096) for each in (alone, attention)]
+    assert saved[0] - saved[1] == 2 * 4096 * (32 - 8) * 128
+    assert attention.cache_elements_per_token == 2 * 8 * 128
