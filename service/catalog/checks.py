@@ -25,6 +25,8 @@ GENERATIONS = (
 REPORTED_SHARES = (0.85, 1.01)
 """Share of the nominal memory, read as GiB, that a driver can report."""
 PARAMETER_TOLERANCE = 0.01
+MAX_PUBLISHED = 12
+"""Most entries whose layers are not described: no planner that reads layers can use one."""
 
 
 def check_folder(folder: CatalogFolder) -> list[Finding]:
@@ -172,6 +174,17 @@ def parameter_counts_meet_published(folder: CatalogFolder) -> Iterator[Finding]:
             )
 
 
+def few_rest_on_published_counts(folder: CatalogFolder) -> Iterator[Finding]:
+    """Layers are described but for a few entries."""
+    published = [each for each in folder.architectures if not each.entry.has_layers]
+    for located in published[MAX_PUBLISHED:]:
+        yield located.finding(
+            f"one of {len(published)} entries that rest on published counts; at most "
+            f"{MAX_PUBLISHED} may: describe the layers",
+            "parameter_count_basis",
+        )
+
+
 def native_formats_are_known(folder: CatalogFolder) -> Iterator[Finding]:
     """Every architecture's weights are published in a format of the catalog."""
     known = {located.entry.key for located in folder.formats}
@@ -247,6 +260,7 @@ CHECKS: tuple[Check, ...] = (
     nodes_hold_known_gpus,
     nodes_draw_more_than_their_gpus,
     parameter_counts_meet_published,
+    few_rest_on_published_counts,
     native_formats_are_known,
     unverified_fields_exist,
     facilities_use_at_least_what_they_serve,
