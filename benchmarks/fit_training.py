@@ -30,6 +30,7 @@ from service.core.recorder import Recorder
 
 ROOT = Path(__file__).resolve().parents[1]
 OWN = ROOT / "tests" / "validation"
+FOLDS_FILE = OWN / "training_folds.csv"
 SCALE, STEP, ROUNDS, FOLDS = 0.12, 0.01, 8, 10
 CONSTANTS = {  # start, width of the prior, names in the catalog and their share of it
     "hopper": (0.88, 0.12, {"training_sustained_fraction.hopper": 1}),
@@ -64,6 +65,11 @@ CONSTANTS = {  # start, width of the prior, names in the catalog and their share
 }
 START = np.log([start for start, _, _ in CONSTANTS.values()])
 WIDTH = np.array([width for _, width, _ in CONSTANTS.values()])
+
+
+def snapshot_of_today():
+    """The catalog as it stands."""
+    return snapshot_from_folder(ROOT / "catalog", date(2026, 11, 29))
 
 
 def look_with(snapshot, logs):
@@ -207,7 +213,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
-    snapshot = snapshot_from_folder(ROOT / "catalog", date(2026, 11, 29))
+    snapshot = snapshot_of_today()
     rows = Rows(snapshot)
     everything = np.ones(len(rows.prepared), dtype=bool)
     x = fit(rows, everything)
@@ -239,7 +245,7 @@ def current(snapshot):
 
 
 def write(constants, of_origin):
-    with (OWN / "training_folds.csv").open("w", encoding="utf-8", newline="") as file:
+    with FOLDS_FILE.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("scheme", "held_out", "name", "value"))
         for scheme, found in (("group", constants), ("source", of_origin)):
