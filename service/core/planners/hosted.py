@@ -187,6 +187,7 @@ def on_own_gpus(service: ServingService, scenario: Scenario) -> Scenario:
             "serving_services": (service,),
             "pooling": SeparatePooling(kind="separate"),
             "procurement": (*rules, rented),
+            "existing_gpus": (),  # what is owned already may be at work for others
         }
     )
 

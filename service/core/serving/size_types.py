@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from typing_extensions import TypeAliasType
 
 from service.core.answers import EstimateAnswer
@@ -87,6 +87,14 @@ class Optimisations(Value):
     """Smaller model that could serve instead; none when null."""
 
 
+def _of_one_hour(headroom: Headroom) -> Headroom:
+    """Refuse causes that a size of one busy hour would silently leave out."""
+    for cause in ("failures", "cold_start"):
+        if getattr(headroom, cause) is not None:
+            raise ValueError(f"{cause} is held in plans and in estimates of pools, not in a size")
+    return headroom
+
+
 class ServingSizeQuestion(ReplicaSettings, ServedModel):
     """The cheapest layout, batch and number of replicas for a load, over kinds of GPU."""
 
@@ -96,8 +104,9 @@ class ServingSizeQuestion(ReplicaSettings, ServedModel):
     """Shape of the day: turns the peak into a mean and a day's tokens into a peak."""
     objectives: Objectives | None = None
     """Latencies to hold; throughput alone when null."""
-    headroom: Headroom = Headroom()
-    """What is held above the need."""
+    headroom: Annotated[Headroom, AfterValidator(_of_one_hour)] = Headroom()
+    """What is held above the need; failures and cold starts hang on a layout and on the hours, so
+    they are asked of a plan or of `/v1/estimates/pools`."""
     gpus: Annotated[tuple[Key, ...], Field(max_length=200)] | None = None
     """GPUs to compare, by catalog key; all of the catalog when null."""
     commitment: Commitment = "on_demand"

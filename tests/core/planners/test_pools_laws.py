@@ -208,3 +208,57 @@ def test_a_day_turned_round_needs_the_same_shared_fleet(document, turn, trained,
         planned(([dated], [item]), shared(), multiple=multiple) for item in (document, turned)
     )
     assert one.peak_gpu_count == other.peak_gpu_count
+
+
+FLEETS = st.one_of(st.none(), st.integers(1, 400))
+
+
+@LAWS
+@given(
+    work=workloads(most_runs=3),
+    kind=st.sampled_from(("separate", "shared")),
+    fleet=FLEETS,
+    multiple=st.sampled_from((1, 8)),
+    existing=st.sampled_from(((), (24,), (5, 40))),
+)
+def test_what_a_pool_holds_is_accounted_for_in_every_hour(work, kind, fleet, multiple, existing):
+    needs, documents = work
+    outcome = pools(
+        needs,
+        [service(**document) for document in documents],
+        months=MONTHS,
+        pooling={"kind": kind, "fleet_gpu_count": fleet},
+        multiple=multiple,
+        existing=existing,
+    )
+    for pool, use in zip(outcome.pools, outcome.uses, strict=True):
+        hours = use.hourly
+        parts = hours.serving_needed + hours.training_used + hours.redo + hours.idle
+        assert np.abs(hours.allocated - parts).max() <= 1e-6
+        assert (hours.idle >= 0).all()
+        assert (hours.serving_held >= hours.serving_needed).all()
+        assert hours.allocated.max() <= pool.gpu_count + 1e-9
+        assert hours.allocated.sum() == pytest.approx(pool.allocated_gpu_hours)
+        assert (hours.training_used + hours.redo).sum() == pytest.approx(
+            pool.allocated_gpu_hours - pool.idle_gpu_hours - hours.serving_needed.sum(), abs=1e-3
+        )
+        assert (pool.gpu_count - pool.existing_gpu_count) % multiple == 0
+    if fleet is not None and not outcome.infeasibilities:
+        assert outcome.peak_gpu_count <= fleet + multiple * 2
+
+
+@LAWS
+@given(
+    work=workloads(most_runs=3),
+    multiple=st.sampled_from((1, 8)),
+    existing=st.sampled_from((16, 100)),
+)
+def test_sharing_adds_no_more_gpus_to_those_that_are_there(work, multiple, existing):
+    needs, documents = work
+    served = [service(**document) for document in documents]
+    apart, together = (
+        pools(needs, served, months=MONTHS, pooling=each, multiple=multiple, existing=[existing])
+        for each in ({"kind": "separate"}, shared())
+    )
+    held = sum(pool.gpu_count for pool in apart.pools)
+    assert together.pools[0].gpu_count <= held

@@ -120,3 +120,9 @@ def test_many_gpus_at_once_are_each_gpu_alone(snapshot):
     for gpu, option in together.items():
         [alone] = answer(snapshot, gpus=[gpu]).options
         assert alone == option
+
+
+@pytest.mark.parametrize("cause", ["failures", "cold_start"])
+def test_a_cause_that_a_size_cannot_hold_is_refused_and_not_left_out(snapshot, cause):
+    with pytest.raises(ValueError, match=f"{cause} is held in plans"):
+        answer(snapshot, headroom={cause: {}})
