@@ -22,7 +22,8 @@ from service.api.request_checks import request_checks
 from service.api.routes import ROUTE_HANDLERS
 from service.db.errors import DatabaseError
 from service.db.locks import WorkerLocks
-from service.db.session import connect, make_engine, make_read_pool
+from service.db.reads import ReadPool
+from service.db.session import connect, make_engine
 from service.plans.beside import WORKSHOP
 from service.plans.bodies import PlanBodies
 from service.plans.repository import read_body
@@ -59,7 +60,7 @@ def _database(url: str | None) -> Callable[[Litestar], AbstractAsyncContextManag
         engine, readiness_engine = make_engine(url), make_engine(url, size=1)
         locks = WorkerLocks(partial(connect, url))
         try:
-            async with make_read_pool(url) as read_pool:
+            async with ReadPool(url) as read_pool:
                 app.state.update(
                     engine=engine,
                     readiness_engine=readiness_engine,

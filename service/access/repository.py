@@ -21,7 +21,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.access.scopes import Caller
 from service.db.errors import DatabaseError
 from service.db.migrate import migration_status
-from service.db.session import fetch_row, make_engine
+from service.db.reads import ReadPool
+from service.db.session import make_engine
 from service.db.tables import ApiKeyRow
 
 Connection = AsyncConnection
@@ -87,9 +88,9 @@ def _api_key(row: Row[*tuple[Any, ...]]) -> ApiKey:
     return replace(key, scopes=tuple(key.scopes))
 
 
-async def find_caller(pool: asyncpg.Pool, key_hash: bytes) -> Caller | None:
+async def find_caller(pool: ReadPool, key_hash: bytes) -> Caller | None:
     """Find whose key this is; None when it is unknown, expired or revoked."""
-    row = await fetch_row(pool, "SELECT team, scopes FROM find_api_key($1)", key_hash)
+    row = await pool.fetch_row("SELECT team, scopes FROM find_api_key($1)", key_hash)
     return None if row is None else Caller(row["team"], frozenset(row["scopes"]))
 
 

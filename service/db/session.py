@@ -65,31 +65,3 @@ async def team_session(engine: AsyncEngine, team: str) -> AsyncIterator[AsyncSes
     async with AsyncSession(engine, expire_on_commit=False) as session, session.begin():
         await session.execute(SET_TEAM, {"team": team})
         yield session
-
-
-async def fetch_row(pool: asyncpg.Pool, statement: str, *given: Any) -> asyncpg.Record | None:
-    """Read one row by a single statement.
-
-    Raises:
-        TimeoutError: no connection is free in time.
-    """
-    connection = await pool.acquire(timeout=POOL_WAIT_S)
-    try:
-        return await connection.fetchrow(statement, *given)
-    finally:
-        await pool.release(connection)
-
-
-def make_read_pool(url: str) -> asyncpg.Pool:
-    """A plain pool for the one hot read, the SQL function `read_plan_body`; open it with `await`.
-
-    Connections are not reset when they come back, which would cost a second round trip: nothing but
-    single statements that leave no state may run on them.
-    """
-
-    async def keep(_: asyncpg.Connection) -> None:
-        """Leave the connection as it is."""
-
-    return asyncpg.create_pool(
-        url, min_size=1, max_size=POOL_SIZE, reset=keep, **_connection_arguments()
-    )

@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
-import asyncpg
 from pydantic import TypeAdapter
 from sqlalchemy import (
     ColumnElement,
@@ -27,7 +26,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from service.core.estimates import CostLine, FleetEstimate, PlanTotals, Quantity
 from service.core.plans import Plan, PlanSummary
 from service.db.csv_rows import CsvRows, copy_csv
-from service.db.session import fetch_row
+from service.db.reads import ReadPool
 from service.db.tables import CatalogRelease, IdempotencyKey, PlanLine, PlanQuantity, PlanRow
 from service.plans.cursors import PlanPlace
 
@@ -149,10 +148,10 @@ def _plan_values(plan: Plan, body: bytes) -> dict[str, Any]:
     }
 
 
-async def read_body(pool: asyncpg.Pool, team: str, plan_id: UUID) -> StoredBody | None:
+async def read_body(pool: ReadPool, team: str, plan_id: UUID) -> StoredBody | None:
     """Read a plan's bytes in one round trip, without a session: the one hot read."""
     statement = "SELECT body, schema_version FROM read_plan_body($1, $2)"
-    row = await fetch_row(pool, statement, team, plan_id)
+    row = await pool.fetch_row(statement, team, plan_id)
     return None if row is None else StoredBody(*row)
 
 

@@ -13,7 +13,7 @@ import pytest
 from service.access.keys import hash_of
 from service.access.repository import find_caller
 from service.access.scopes import Caller
-from service.db.session import make_read_pool
+from service.db.reads import ReadPool
 
 GPUPLAN = Path(sys.executable).with_name("gpuplan")
 CREATE = ["create", "--team", "red", "--name", "notebook", "--scope", "plan:read"]
@@ -52,7 +52,7 @@ async def test_create_prints_the_key_and_nothing_else(key, database):
     assert done.returncode == 0
     assert re.fullmatch(r"gpuplan_[0-9a-f]{40}\n", done.stdout)
     assert re.fullmatch(f"gpuplan: key {ID} of team red, shown this once:\n", done.stderr)
-    async with make_read_pool(database.service_url) as pool:
+    async with ReadPool(database.service_url) as pool:
         caller = await find_caller(pool, hash_of(done.stdout.strip()))
     assert caller == Caller("red", frozenset({"plan:read", "plan:write"}))
 

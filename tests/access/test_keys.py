@@ -15,7 +15,8 @@ from service.access.keys import KEY_PATTERN, create_key, hash_of, revoke_key
 from service.access.repository import find_caller, list_keys, owner_transaction
 from service.access.scopes import Caller, Scope
 from service.db.errors import DatabaseError
-from service.db.session import make_engine, make_read_pool, team_session
+from service.db.reads import ReadPool
+from service.db.session import make_engine, team_session
 
 NOW = datetime.now(UTC)
 READ = (Scope.PLAN_READ,)
@@ -41,7 +42,7 @@ class Keys:
             return await revoke_key(connection, key_id, now=now)
 
     async def caller(self, secret):
-        async with make_read_pool(self.database.service_url) as pool:
+        async with ReadPool(self.database.service_url) as pool:
             return await find_caller(pool, hash_of(secret))
 
 
@@ -171,7 +172,7 @@ async def test_a_role_without_the_service_s_grants_cannot_look_keys_up(keys, dat
     server.execute(f"CREATE ROLE {{}} LOGIN PASSWORD '{server.password}'", name)
     try:
         stranger = database.service_url.replace(server.service, name)
-        async with make_read_pool(stranger) as pool:
+        async with ReadPool(stranger) as pool:
             with pytest.raises(asyncpg.InsufficientPrivilegeError):
                 await find_caller(pool, hash_of(made.secret))
     finally:

@@ -10,7 +10,7 @@ from service.access.keys import revoke_key
 from service.access.scopes import Scope
 from service.api.openapi import build_spec
 from service.app import create_app
-from service.db.session import make_read_pool
+from service.db.reads import ReadPool
 from service.settings import Settings
 
 SPEC = build_spec()
@@ -232,7 +232,7 @@ def writer(keyed):
 async def test_metrics_are_sent_anywhere_to_a_key_that_reads(keyed, reader, writer):
     app = create_app(Settings())
     async with (
-        make_read_pool(keyed.database.service_url) as pool,
+        ReadPool(keyed.database.service_url) as pool,
         client_from(app, "192.0.2.7") as client,
     ):
         app.state.read_pool = pool
@@ -247,7 +247,7 @@ async def test_metrics_of_an_open_service_are_open(bare_app):
 
 async def test_a_key_that_cannot_be_looked_up_is_not_called_wrong(database):
     app = create_app(Settings())
-    async with make_read_pool(database.service_url) as pool:
+    async with ReadPool(database.service_url) as pool:
         app.state.read_pool = pool
     async with client_from(app, "127.0.0.1") as client:
         response = await client.get("/v1/plans", headers=bearer(UNKNOWN))

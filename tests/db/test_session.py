@@ -9,7 +9,8 @@ import pytest
 from sqlalchemy import delete, func, insert, select, text, update
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from service.db.session import STATEMENT_LIMIT_MS, make_engine, make_read_pool, team_session
+from service.db.reads import ReadPool
+from service.db.session import STATEMENT_LIMIT_MS, make_engine, team_session
 from service.db.tables import (
     TEAM_TABLES,
     CatalogEntry,
@@ -233,14 +234,14 @@ async def test_a_release_can_be_retired_and_nothing_else(engine, database):
 async def test_the_hot_read_gives_the_stored_bytes_to_their_team_alone(engine, database):
     await add_release(engine)
     plan = await add_plan(engine, "red", body=b'{"name": "\xc3\xbc"}')
-    async with make_read_pool(database.service_url) as pool:
+    async with ReadPool(database.service_url) as pool:
         query = "SELECT * FROM read_plan_body($1, $2)"
-        row = await pool.fetchrow(query, "red", plan)
+        row = await pool.fetch_row(query, "red", plan)
         assert (row["body"], row["request_digest"]) == (b'{"name": "\xc3\xbc"}', "sha256:request")
-        assert await pool.fetchrow(query, "blue", plan) is None
-        assert await pool.fetchrow(query, "red", uuid4()) is None
+        assert await pool.fetch_row(query, "blue", plan) is None
+        assert await pool.fetch_row(query, "red", uuid4()) is None
         # The connection keeps no team: the next statement on it sees nothing.
-        assert await pool.fetchval("SELECT count(*) FROM plan") == 0
+        assert list(await pool.fetch_row("SELECT count(*) FROM plan")) == [0]
 
 
 async def test_the_role_that_serves_is_below_row_level_security(database):

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 
 from service.core.errors import UnknownKey
-from service.db.session import make_read_pool
+from service.db.reads import ReadPool
 from service.exports.plan_lines import plan_line_columns
 from service.exports.table import csv_bytes
 from service.plans import repository
@@ -67,7 +67,7 @@ async def test_every_read_gives_the_bytes_that_were_answered(store, database):
     made = await store.make()
     async with store.session() as session:
         assert (await repository.find_body(session, made.id)).body == made.body
-    async with make_read_pool(database.service_url) as pool:
+    async with ReadPool(database.service_url) as pool:
         assert (await repository.read_body(pool, "red", made.id)).body == made.body
         assert await repository.read_body(pool, "blue", made.id) is None
         assert await repository.read_body(pool, "red", UUID(int=1)) is None
