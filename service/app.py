@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime
 from functools import cache, partial
 from typing import Any
 
@@ -36,20 +37,23 @@ OPEN_CALLER = Caller(DEFAULT_TEAM, frozenset(Scope))
 def configure_logging() -> None:
     """Write one JSON object a line: a time, a level, an event and its fields."""
     structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(serializer=_json),
-        ],
+        processors=[structlog.processors.format_exc_info, _log_line],
         logger_factory=structlog.BytesLoggerFactory(),
         cache_logger_on_first_use=True,
     )
 
 
-def _json(event: dict[str, Any], **_: Any) -> bytes:
-    """Encode one event; what has no form in JSON is written as its text."""
-    return msgspec.json.encode(event, enc_hook=repr)
+_ENCODER = msgspec.json.Encoder(enc_hook=repr)
+
+
+def _log_line(_logger: Any, level: str, event: Any) -> bytes:
+    """Write one event with level and time; what has no form in JSON is written as its text.
+
+    One step for each line, since every request writes one.
+    """
+    event["level"] = level
+    event["timestamp"] = datetime.now(UTC)
+    return _ENCODER.encode(event)
 
 
 def _database(url: str | None) -> Callable[[Litestar], AbstractAsyncContextManager[None]]:

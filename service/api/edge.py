@@ -12,8 +12,8 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from hashlib import sha256
+from secrets import token_hex
 from typing import Any
-from uuid import uuid4
 
 import structlog
 
@@ -69,7 +69,7 @@ def observe(inner: ASGIApp) -> ASGIApp:
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         given = "".join(_header_values(scope["headers"], b"x-request-id"))
-        request_id = given if REQUEST_ID_PATTERN.fullmatch(given) else uuid4().hex
+        request_id = given if REQUEST_ID_PATTERN.fullmatch(given) else token_hex(16)
         scope[REQUEST_ID] = request_id
         method, started, status = scope["method"], time.perf_counter(), 500
 
@@ -147,8 +147,9 @@ def answer_head_and_options(inner: ASGIApp) -> ASGIApp:
         for message in answer:
             await send(message)
 
+    answers = {"HEAD": answer_head, "OPTIONS": answer_options}
+
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        answers = {"HEAD": answer_head, "OPTIONS": answer_options}
         await answers.get(scope["method"], inner)(scope, receive, send)
 
     return app

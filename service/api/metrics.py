@@ -13,7 +13,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from service.access.scopes import Scope
 from service.api.access import OPEN_ON_LOOPBACK, needs
 
-METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST"})
+METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "POST", "PUT"})
 
 _requests = Counter(
     "gpuplan_http_requests_total", "Requests answered.", ["method", "route", "status"]
