@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import sys
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
@@ -22,9 +22,6 @@ from service.core.plans import PlanRequest
 from service.db.errors import DatabaseError
 from service.key_commands import add_key_commands
 from service.settings import DEFAULT_TEAM, PROJECT_ROOT, Settings, SettingsError
-
-BASELINE_AS_OF_DATE = date(2026, 11, 29)
-"""Day of the golden estimates: they change with the planners and the catalog, never with time."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -304,7 +301,7 @@ def _write_openapi(_: argparse.Namespace) -> int:
 
 def _write_baseline(_: argparse.Namespace) -> int:
     from service.catalog.resolve import snapshot_from_folder
-    from service.plans.baseline import write_baselines
+    from service.plans.baseline import BASELINE_AS_OF_DATE, write_baselines
 
     snapshot = snapshot_from_folder(PROJECT_ROOT / "catalog", BASELINE_AS_OF_DATE)
     for path in write_baselines(PROJECT_ROOT / "tests" / "baseline", snapshot):

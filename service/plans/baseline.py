@@ -6,6 +6,7 @@ The baseline says whether something changed, never whether it is right; it chang
 
 import json
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from service.core.scenarios.scenario import Scenario
 from service.core.snapshot import CatalogSnapshot
 
 SIGNIFICANT_DIGITS = 12
+BASELINE_AS_OF_DATE = date(2026, 11, 29)
+"""Day of the golden estimates: they change with the planners and the catalog, never with time."""
 
 
 def baseline_of(scenario: Scenario, snapshot: CatalogSnapshot) -> dict[str, Any]:

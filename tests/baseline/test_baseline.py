@@ -1,23 +1,20 @@
 """Golden estimates: any change of a number shows here and is written by one command."""
 
 import json
-from datetime import date
 from pathlib import Path
 
 import pytest
 
 from service.catalog.resolve import snapshot_from_folder
 from service.core.scenarios.scenario import Scenario
-from service.plans.baseline import baseline_of
+from service.plans.baseline import BASELINE_AS_OF_DATE, baseline_of
 
 FOLDER = Path(__file__).parent
-AS_OF = date(2026, 11, 29)
-"""Day of the golden estimates, as `gpuplan baseline write` uses it."""
 
 
 @pytest.fixture(scope="module")
 def snapshot():
-    return snapshot_from_folder(FOLDER.parents[1] / "catalog", AS_OF)
+    return snapshot_from_folder(FOLDER.parents[1] / "catalog", BASELINE_AS_OF_DATE)
 
 
 def assert_close(now, golden, where):
