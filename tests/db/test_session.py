@@ -19,6 +19,7 @@ from service.db.tables import (
     PlanLine,
     PlanQuantity,
     PlanRow,
+    PriceBookRow,
 )
 
 NOON = datetime(2026, 11, 29, 12, tzinfo=UTC)
@@ -105,6 +106,17 @@ async def add_plan(engine, team, **changed) -> UUID:
         )
         await session.execute(
             insert(IdempotencyKey).values(**reference, key="k", request_digest="sha256:request")
+        )
+        await session.execute(
+            insert(PriceBookRow).values(
+                team=team,
+                key="k",
+                revision=1,
+                digest="sha256:book",
+                created_at=NOON,
+                changed_at=NOON,
+                document={},
+            )
         )
     return values["id"]
 
