@@ -119,6 +119,10 @@ class OwnershipCost(Value):
     """Equivalent annual cost over all hours."""
     cost_per_used_gpu_hour: Amount
     """Equivalent annual cost over the used hours."""
+    sunk_amount: Amount
+    """Purchase of what is owned already: no decision avoids it, and no comparison counts it."""
+    avoidable_cost_per_gpu_hour: Amount
+    """What can still be avoided over all hours: opex alone of what is owned already."""
     accrual_cost_per_gpu_hour: Amount
     """Depreciation and opex over all hours, without interest."""
     energy_kwh_per_year: float
@@ -139,7 +143,7 @@ class RentComparison(Value):
     amount_per_year: Amount
     """The used hours of a year."""
     break_even_utilization_fraction: float
-    """Share of hours from which owning is cheaper; above 1 it never is."""
+    """Share of hours from which owning is cheaper, by what can still be avoided; above 1 never."""
     break_even_months: float | None
     """Months until purchase and running cost are below rent; null when never in the useful life."""
 
@@ -280,6 +284,8 @@ def _opex(fleet: _Fleet, capex: Decimal) -> Iterator[CostPart]:
     owned, asked = fleet.owned, fleet.question.method
     gpu_months = fleet.question.gpu_count * MONTHS_PER_YEAR
     kw_months = fleet.power_kw(1.0) * MONTHS_PER_YEAR
+    if owned.lease_gpu_month is not None:
+        yield _part("lease", owned.lease_gpu_month, "gpu_month", gpu_months)
     yield _part("power", owned.kwh, "kWh", fleet.energy_kwh)
     yield _part("facility", owned.colocation_kw_month, "kW_month", kw_months)
     yield _part("staff", owned.staff_gpu_month, "gpu_month", gpu_months)
@@ -298,14 +304,14 @@ def _cost(fleet: _Fleet) -> OwnershipCost:
     bought = total(part.amount for part in capex)
     opex = tuple(_opex(fleet, bought))
     running = total(part.amount for part in opex)
-    hardware = next(part.amount for part in capex if part.name == "gpu_and_server")
+    hardware = total(part.amount for part in capex if part.name == "gpu_and_server")
     residual = money(float(hardware) * fleet.owned.residual_fraction)
-    years = fleet.years
+    sunk, years = fleet.owned.is_owned_already, fleet.years
     depreciation = float(bought - residual) / years
     annuity = float(
         annuity_per_year(
             purchase_price=float(bought),
-            residual_fraction=float(residual / bought),
+            residual_fraction=float(residual / bought) if bought else 0.0,
             discount_rate_per_year_fraction=fleet.discount_rate,
             useful_life_years=years,
         )
@@ -324,6 +330,8 @@ def _cost(fleet: _Fleet) -> OwnershipCost:
         total_cost=money(float(bought - residual) + float(running) * years),
         cost_per_gpu_hour=printed(yearly / fleet.hours),
         cost_per_used_gpu_hour=printed(yearly / fleet.hours / fleet.question.utilization_fraction),
+        sunk_amount=bought if sunk else Decimal("0.00"),
+        avoidable_cost_per_gpu_hour=printed((float(running) if sunk else yearly) / fleet.hours),
         accrual_cost_per_gpu_hour=printed((depreciation + float(running)) / fleet.hours),
         energy_kwh_per_year=fleet.energy_kwh,
         carbon_kg_per_year=fleet.carbon_kg,
@@ -353,13 +361,13 @@ def _compare(
     rent_per_year = float(price) * used_hours
     fraction = float(
         break_even_utilization_fraction(
-            ownership_cost_per_gpu_hour=float(cost.cost_per_gpu_hour),
+            ownership_cost_per_gpu_hour=float(cost.avoidable_cost_per_gpu_hour),
             rental_price_per_gpu_hour=float(price),
         )
     )
     months = float(
         break_even_month(
-            purchase_price=float(cost.capex_amount),
+            purchase_price=float(cost.capex_amount - cost.sunk_amount),
             running_cost_per_month=float(cost.opex_amount_per_year) / MONTHS_PER_YEAR,
             rental_cost_per_month=rent_per_year / MONTHS_PER_YEAR,
         )

@@ -148,3 +148,30 @@ def test_the_rent_that_is_compared_is_the_cheapest_listed_one_by_default():
     answer = ask(rent={"kind": "rent"})
     assert answer.feasible
     assert answer.rent.price_source
+
+
+def test_what_is_owned_already_is_sunk_and_no_comparison_counts_it():
+    # Opex of a year: 2,000 of support and 1.384 kW x 8,760 h x 0.08 = 969.91; / 8,760 = 0.339.
+    bought, owned = ask(), ask(method=METHOD | {"is_owned_already": True})
+    cost = owned.ownership
+    assert (bought.ownership.sunk_amount, cost.sunk_amount) == (0, Decimal("40000.00"))
+    assert float(cost.avoidable_cost_per_gpu_hour) == pytest.approx(2969.91 / 8760, rel=1e-3)
+    assert cost.cost_per_gpu_hour == bought.ownership.cost_per_gpu_hour
+    assert bought.ownership.avoidable_cost_per_gpu_hour == bought.ownership.cost_per_gpu_hour
+    assert owned.rent.break_even_utilization_fraction == pytest.approx(0.339 / 2.40, rel=1e-3)
+    assert owned.rent.break_even_months == 0
+    # Rent below what running takes: even what is paid for already does not pay.
+    cheap = ask(
+        method=METHOD | {"is_owned_already": True}, rent={**RENT, "price_per_gpu_hour": "0.3"}
+    )
+    assert cheap.rent.break_even_months is None
+    assert cheap.rent.break_even_utilization_fraction > 1
+
+
+def test_a_lease_takes_the_place_of_the_purchase():
+    # 1,000 a month are 12,000 a year; nothing is bought, nothing is left, support is of nothing.
+    cost = ask(method=METHOD | {"lease_price_per_gpu_month": "1000"}).ownership
+    assert (cost.capex_amount, cost.residual_amount, cost.annuity_per_year) == (0, 0, 0)
+    yearly = {part.name: part.amount for part in cost.opex_per_year}
+    assert yearly["lease"] == Decimal("12000.00")
+    assert float(cost.cost_per_gpu_hour) == pytest.approx((12000 + 969.91) / 8760, rel=1e-4)

@@ -1,0 +1,88 @@
+"""Rows of the real catalog whose price may not be used: none is taken, each is named."""
+
+import pytest
+
+from service.core.costs.offers import cheapest_offer, explain_missing_offer
+from service.core.scenarios.procurement import RentMethod
+from tests.core.planners.test_plan_laws import snapshot
+
+BARRED = {
+    "suspect": "a suspect price",
+    "marketplace_minimum": "the least price of a marketplace",
+}
+
+
+def asking_for(row):
+    return RentMethod(
+        kind="rent",
+        provider=row.provider,
+        region=None if row.region == "any" else row.region,
+        instance_type=row.instance_type,
+        commitment=row.commitment,
+    )
+
+
+def rows(**facts):
+    return [
+        row
+        for row in snapshot().rental_prices
+        if all(getattr(row, name) == value for name, value in facts.items())
+    ]
+
+
+def taken(row):
+    gpu = snapshot().gpu(row.gpu)
+    method = asking_for(row)
+    offer = cheapest_offer(method, gpu=gpu, currency=row.currency, snapshot=snapshot())
+    said = explain_missing_offer(method, gpu=gpu, currency=row.currency, snapshot=snapshot())
+    return offer, said
+
+
+@pytest.mark.parametrize("quality", BARRED)
+def test_a_row_that_is_suspect_or_a_floor_of_a_marketplace_is_left_out_by_name(quality):
+    found = rows(quality=quality)
+    assert found
+    for row in found:
+        offer, said = taken(row)
+        assert offer is None or offer.quality not in BARRED
+        why = BARRED[quality] if row.is_complete else "accelerator only"
+        assert f"{row.key} ({why}" in said
+
+
+def test_an_accelerator_without_its_host_is_left_out_by_name():
+    found = [row for row in snapshot().rental_prices if not row.is_complete]
+    assert found
+    for row in found:
+        offer, said = taken(row)
+        assert offer is None or offer.is_complete
+        assert f"{row.key} (accelerator only, the price of its host is not known" in said
+
+
+def test_a_price_from_memory_is_never_the_cheapest_of_all():
+    for row in rows(quality="memory"):
+        method = RentMethod(kind="rent", commitment=row.commitment)
+        gpu = snapshot().gpu(row.gpu)
+        offer = cheapest_offer(method, gpu=gpu, currency=row.currency, snapshot=snapshot())
+        assert offer is None or offer.quality != "memory"
+        named, _ = taken(row)  # it is used where its provider is named, and flagged
+        assert named is not None
+
+
+def test_no_row_is_free():
+    assert all(row.price_per_gpu_hour > 0 for row in snapshot().rental_prices)
+    assert all(
+        price.input_price_per_million_tokens > 0 and price.output_price_per_million_tokens > 0
+        for price in snapshot().token_prices
+    )
+
+
+def test_a_whole_instance_is_priced_per_gpu():
+    """An 8-GPU machine at 55.04 an hour is 6.88 a GPU, and is billed as 55.04: not 440.32."""
+    [row] = [
+        row
+        for row in rows(provider="aws", instance_type="p5.48xlarge", commitment="on_demand")
+        if row.region == "us-east-1"
+    ]
+    whole = row.price_per_gpu_hour * row.gpu_count
+    assert row.gpu_count == 8
+    assert 40 < whole < 120
