@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 from typing_extensions import TypeAliasType
 
-from service.core.value import Flag, Size, Value
+from service.core.value import Flag, Size, TokenCount, Value
 
 Sharding = Literal["none", "zero_1", "zero_2", "zero_3", "hybrid"]
 """What data-parallel ranks share; "hybrid" shards everything inside a node only."""
@@ -108,7 +108,7 @@ class ParallelLayout(Value):
     """What data-parallel ranks share."""
     micro_batch_sequences: Size = 1
     """Sequences of one micro-batch."""
-    micro_batch_count: Size = 1
+    micro_batch_count: TokenCount = 1
     """Micro-batches of one step on one copy of the model (gradient accumulation)."""
     recompute: Recompute = "none"
     """What the backward pass computes again."""

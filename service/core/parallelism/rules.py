@@ -320,12 +320,13 @@ def on_gpus(given: GivenLayout, gpu_count: int, batch_sequences: int) -> LayoutA
     """A named layout on so many whole copies; the caller checks that the copies are whole."""
     copy = given.tensor_parallel * given.pipeline_parallel * given.context_parallel
     data = max(1, gpu_count // copy)
-    split = given_degrees(given).take(0)
     per_step = data * given.micro_batch_sequences
-    return LayoutAxes(
-        **{f.name: getattr(split, f.name) for f in fields(split)}
-        | {"data": data, "micro_batch_count": max(1, batch_sequences // per_step)}
-    )
+    degrees = given_degrees(given)
+    # Plain numbers do not overflow, however large the degrees that a request names.
+    named = {f.name: getattr(degrees, f.name) for f in fields(degrees)}
+    split = {name: None if column is None else column.item() for name, column in named.items()}
+    changed = {"data": data, "micro_batch_count": max(1, batch_sequences // per_step)}
+    return LayoutAxes(**split | changed)
 
 
 def nearest(candidates: LayoutAxes, wanted: LayoutAxes) -> LayoutAxes | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any, Literal
 
 import numpy as np
@@ -25,6 +26,8 @@ ChangeKind = Literal[
 
 FIX_ATTEMPTS = 40
 """GPU counts that are tried to name the smallest on which a run fits."""
+FURTHER_STEP = 1.2
+"""Factor between the counts that are tried after those."""
 KNOBS: dict[str, ChangeKind] = {
     "sharding": "sharding",
     "micro_batch_sequences": "micro_batch",
@@ -128,10 +131,11 @@ def _other_layout(case: RunCase, layouts: LayoutModels, axes: LayoutAxes) -> Cha
 
 def on_more_gpus(case: RunCase, layouts: LayoutModels, gpu_count: int) -> Change | None:
     """The smallest larger GPU count on which any layout fits, with the layout that needs least."""
-    rules = layouts.rules
+    rules, quiet = layouts.rules, case.recorder.off()
     degrees = rules.degrees()
-    counts = [n for n in usable_counts(case, layouts, degrees) if n > gpu_count][:FIX_ATTEMPTS]
-    for count in counts:
+    fewest = ceil(_least_state_bytes(layouts) / available_bytes(case.gpu, quiet))
+    counts = usable_counts(case, layouts, degrees)
+    for count in _tried([n for n in counts if n > gpu_count and n >= fewest]):
         axes = rules.candidates(degrees, count, leanest=True)
         fits, needed, _ = judged(case, layouts, axes)
         if fits.any():
@@ -140,6 +144,25 @@ def on_more_gpus(case: RunCase, layouts: LayoutModels, gpu_count: int) -> Change
             text = f"{count} GPUs, such as {described(least.layout())}"
             return Change("more_gpus", text, least, float(needed[best]))
     return None
+
+
+def _tried(counts: list[int]) -> Iterator[int]:
+    """Ascending counts: the first one by one, then in ever larger steps, up to the last."""
+    yield from counts[:FIX_ATTEMPTS]
+    last = counts[:FIX_ATTEMPTS][-1] if counts else 0
+    for count in counts[FIX_ATTEMPTS:]:
+        if count >= FURTHER_STEP * last:
+            last = count
+            yield count
+
+
+def _least_state_bytes(layouts: LayoutModels) -> float:
+    """State that all GPUs together hold at least once. [B]"""
+    parts, state, offload = layouts.memory.parts, layouts.memory.state, layouts.memory.run.offload
+    if offload == "optimizer_and_parameters":
+        return 0.0
+    width = state.weight if offload == "optimizer" else state.total
+    return width * parts.layer_parameter_count
 
 
 def _offloaded(case: RunCase, layouts: LayoutModels, axes: LayoutAxes) -> Change | None:

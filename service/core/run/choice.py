@@ -139,12 +139,14 @@ def _uneven_batch(case: RunCase, layouts: LayoutModels, gpu_count: int) -> Infea
     whole = (batch // sequence, batch // sequence + 1)
     # A date leaves the number of GPUs open, so any whole number of sequences may be legal.
     is_open = case.run.sizing.kind != "gpu_count"
-    nearest_batch = None if is_open else _nearest_batch(case, layouts, gpu_count)
-    sizes = " or ".join(_batch_text(count, sequence) for count in whole)
+    fix = " or ".join(_batch_text(count, sequence) for count in whole)
+    if not is_open:
+        batch_that_fits = _nearest_batch(case, layouts, gpu_count)
+        fix = batch_that_fits or _count_fix(case, layouts, gpu_count)
     return case.refusal(
         "layout",
         "whole sequences in the global batch",
-        nearest_batch or sizes,
+        fix,
         needed=batch / sequence,
         available=batch // sequence,
         unit="sequences",

@@ -216,6 +216,11 @@ class StateBytes:
         """Master copy and moments. [B]"""
         return self.master + self.moment
 
+    @property
+    def total(self) -> float:
+        """All parts of a layer's parameter. [B]"""
+        return self.weight + self.gradient + self.optimizer
+
 
 def state_bytes(
     run: TrainingRun,

@@ -239,3 +239,9 @@ def test_a_tiny_model_is_copied_and_not_split(architecture, count):
     found = need(architecture=architecture, sizing=on(count), sequence_length_tokens=4096).layout
     assert (found.gpus_per_copy, found.data_parallel) == (1, count)
     assert found.sharding in {"none", "zero_1"}
+
+
+def test_degrees_beyond_all_reason_are_refused():
+    # Their product does not fit 64 bits.
+    huge = dict.fromkeys(("tensor_parallel", "pipeline_parallel", "context_parallel"), 10**7)
+    assert refusal(layout=given(**huge), sizing=on(8), speed=MFU_40).code == "layout"

@@ -275,6 +275,17 @@ def test_more_gpus_are_named_where_no_layout_fits():
     assert need(gpu="a100-sxm4-80gb", sizing=on(32), speed=MFU_40).memory.verdict != "red"
 
 
+@pytest.mark.parametrize("architecture", ["llama-3.1-405b", "deepseek-v3"])
+def test_the_gpus_that_a_large_model_needs_are_found_from_far_below(architecture):
+    # 16 bytes for each of 405.9e9 weights are 6.5 TB: 82 cards of 79.18 GiB for the state alone.
+    fields = {"architecture": architecture, "speed": MFU_40, "sequence_length_tokens": 4096}
+    reason = refusal(sizing=on(8), **fields)
+    count = int(reason.nearest_fix.split(" ")[0])
+    state = 16 * snapshot().architecture(architecture).parameter_count
+    assert count > state / (79.18 * GIB)
+    assert need(sizing=on(count), **fields).gpu_count == count
+
+
 def test_two_cards_do_not_hold_the_state_of_13b():
     # 208 GB of state, 156 of it master weights and moments (Alpha-VLLM/LLaMA2-Accessory#26).
     fields = {"architecture": "llama-2-13b", "sequence_length_tokens": 2048, "speed": MFU_40}
