@@ -22,6 +22,8 @@ SAMPLES = 24
 """Legal GPU counts that are sampled for it where each asks for a search over layouts."""
 LESS = 0.999
 """Tokens that are named for an amount are this share of what it pays in proportion: prices move."""
+MOST_HOURS = 8.7e6
+"""A thousand years: beyond it no date is named. [h]"""
 MAX_REFUSALS = 64
 """Counts refused in a row after which the search for one that fits is given up."""
 
@@ -92,6 +94,10 @@ def count_for_budget(
         choices = _in_time(_sampled(case), start, until)
     if not choices and isinstance(found, Infeasibility):
         return found
+    ending = [pair for pair in choices if pair[0] < float("inf")]
+    if not ending:
+        return choices[0][1]  # failures come faster than it recovers, on any count
+    choices = ending
     costs = [spending.amount(choice.gpu_count, start, hours) for hours, choice in choices]
     affordable = [pair for pair, cost in zip(choices, costs, strict=True) if cost <= budget]
     if affordable:
@@ -172,7 +178,7 @@ def _affordable_date(
         for hours, choice in _sampled(case)
         if spending.amount(choice.gpu_count, start, hours) <= budget
     ]
-    return (start + timedelta(hours=min(ends))).date() if ends else None
+    return (start + timedelta(hours=min(*ends, MOST_HOURS))).date() if ends else None
 
 
 def _too_dear(
@@ -293,7 +299,7 @@ def _too_late(
         fix = "no legal GPU count ends the run at all: give reliability with fewer or shorter stops"
         return case.refusal("deadline", limit, fix, available=max(0.0, available), unit="h")
     hours, choice = min(late, key=lambda item: item[0])
-    date_that_works = (start + timedelta(hours=min(hours, 8.7e6))).date()
+    date_that_works = (start + timedelta(hours=min(hours, MOST_HOURS))).date()
     fixes = [f"finish_date {date_that_works} on {choice.gpu_count} GPUs"]
     if available > 0:
         tokens = int(case.run.tokens * (available - MOMENT_H) / hours)

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from service.core.advice import advisories
 from service.core.answers import EstimateAnswer, recorder_for, shared_fields
+from service.core.errors import CoreError
 from service.core.estimates import (
     Advisory,
     Infeasibility,
@@ -307,7 +308,10 @@ def _implausible_speed(
         document | {"architecture": run.architecture, "gpu": run.gpu}
     )
     aside = recorder_for(question, snapshot)
-    found = planned(estimated, snapshot, aside, price=None)
+    try:
+        found = planned(estimated, snapshot, aside, price=None)
+    except CoreError:
+        return None  # what cannot be estimated was given, and nothing is wrong with that
     if not isinstance(found, RunNeed):
         return None
     return advisories.implausible_measurement(

@@ -203,3 +203,11 @@ def test_tokens_are_needed_where_they_are_not_asked_for(snapshot):
 def test_tokens_need_a_date_or_an_amount():
     with pytest.raises(ValidationError, match="either finish_date or amount"):
         TokensSizing.model_validate(tokens(64))
+
+
+@pytest.mark.parametrize("finish_date", [None, "2027-06-30"])
+def test_a_run_that_never_ends_is_no_question_of_money(snapshot, finish_date):
+    # 1,000 stops a day on each server: nothing is ever done between two of them.
+    stops = {"failures_per_1000_node_days": 1_000_000, "restart_s": 1200}
+    found = estimate(snapshot, sizing=budget(10**6, finish_date), reliability=stops)
+    assert [each.code for each in found.infeasibilities] == ["deadline"]
