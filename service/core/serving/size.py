@@ -9,13 +9,18 @@ from service.core.answers import recorder_for, shared_fields
 from service.core.errors import NoConstants
 from service.core.estimates import Infeasibility
 from service.core.hardware import Gpu
-from service.core.planners.serving_question import no_constants, resolve_shape
+from service.core.planners.serving_question import extra_bytes_of, no_constants, resolve_shape
 from service.core.recorder import Recorder
 from service.core.replica.constants import memory_constants, serving_constants
 from service.core.replica.lookup import Lookup
 from service.core.replica.many import ManyReplicas
-from service.core.replica.refusals import illegal_layout, instances_too_small, objectives_missed
-from service.core.replica.search import meets
+from service.core.replica.refusals import (
+    illegal_layout,
+    instances_too_small,
+    no_layout_fits,
+    objectives_missed,
+)
+from service.core.replica.search import Footprint, fitting_layouts, legal_tensor_parallel, meets
 from service.core.replica.shape import ReplicaShape, instance_reach
 from service.core.serving.size_case import (
     Offer,
@@ -38,6 +43,8 @@ from service.core.units import BYTES_PER_GIB
 from service.core.value import MAX_COUNT
 
 Ranked = list[tuple[SizeOption, Sized]]
+SOUGHT_COUNT = 8
+"""GPUs up to which the formats that would fit are looked for: it takes a search for each."""
 
 
 @dataclass
@@ -191,6 +198,17 @@ def _beyond_counting(sizing: Sizing, gpus: float) -> Infeasibility:
 
 
 def _no_room(sizing: Sizing, many: ManyReplicas, place: int) -> Infeasibility:
+    """What the roomiest layout lacks; what would fit is looked for where few GPUs are asked for."""
+    shape = many.shapes[place]
+    if len(many.shapes) <= SOUGHT_COUNT:
+        look = sizing.look
+        needs = shape.needs(legal_tensor_parallel(shape), has_stages=True)
+        memory = memory_constants(look, shape.gpu, needs)
+        extra = extra_bytes_of(sizing.service.replica, look.recorder, "")
+        footprint = Footprint(shape, memory, sizing.traffic, extra)
+        if sizing.service.replica.layout is None:
+            fitting = fitting_layouts(footprint, look.recorder)
+            return no_layout_fits(sizing.service, footprint, fitting, look.recorder)
     needed, available = many.roomiest(place)
     return Infeasibility(
         workload=sizing.service.name,
@@ -199,5 +217,6 @@ def _no_room(sizing: Sizing, many: ManyReplicas, place: int) -> Infeasibility:
         needed=needed / BYTES_PER_GIB,
         available=available / BYTES_PER_GIB,
         unit="GiB",
-        nearest_fix="a narrower weight_format or kv_cache_format, shorter sequences, another GPU",
+        nearest_fix=f"gpus of {shape.gpu.key} alone, to have the formats that fit named; "
+        "or shorter sequences, or another GPU",
     )

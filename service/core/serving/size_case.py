@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from service.core.costs.offers import explain_missing_offer, offers_by_size
+from service.core.errors import InvalidScenario
 from service.core.estimates import Infeasibility
 from service.core.hardware import Gpu
 from service.core.hours.service_demand import held_replicas_at_peak
@@ -113,6 +114,7 @@ def resolve_sizing(question: ServingSizeQuestion, gpu: Gpu, recorder: Recorder) 
     engine: Mapping[str, str] = {}
     if question.engine is not None:
         engine = engine_qualifiers(recorder.snapshot, question.engine, pointer="/engine")
+    _check_keys(question, recorder.snapshot)
     compute_factor_of(question.settings, recorder)
     extra_bytes_of(question.settings, recorder, "")
     return Sizing(
@@ -124,6 +126,24 @@ def resolve_sizing(question: ServingSizeQuestion, gpu: Gpu, recorder: Recorder) 
         peak=peak,
         mean=mean,
     )
+
+
+def _check_keys(question: ServingSizeQuestion, snapshot: CatalogSnapshot) -> None:
+    """Refuse keys that the catalog does not hold, also where nothing comes to use them."""
+    for key in question.prices_per_gpu_hour:
+        snapshot.gpu(key, pointer=f"/prices_per_gpu_hour/{key}")
+    asked = question.optimisations
+    for field in ("weight_format", "kv_cache_format"):
+        name = getattr(asked, field)
+        if name is not None:
+            snapshot.number_format(name, pointer=f"/optimisations/{field}")
+    if asked.distilled_architecture is not None:
+        pointer = "/optimisations/distilled_architecture"
+        distilled = snapshot.architecture(asked.distilled_architecture, pointer=pointer)
+        if not distilled.has_layers:
+            raise InvalidScenario(
+                f"{distilled.name} is known by its published totals alone", pointer=pointer
+            )
 
 
 def requests_per_s(question: ServingSizeQuestion) -> tuple[float, float]:

@@ -165,7 +165,9 @@ def option_of(sizing: Sizing, many: ManyReplicas, sized: Sized) -> SizeOption:
         gpu_count_per_replica=choice.gpu_count,
         running_requests=choice.concurrency,
         units_per_s_per_replica=_speed(sizing, sized, state.units_per_s, "units_residual_factor"),
-        tpot_mean_s=_speed(sizing, sized, state.tpot_mean_s, "tpot_residual_factor"),
+        tpot_mean_s=_speed(sizing, sized, state.tpot_mean_s, "tpot_residual_factor")
+        if traffic.output_tokens_mean > 1
+        else None,
         ttft_p95_s=_speed(sizing, sized, state.ttft_p95_s, "loaded_ttft_residual_factor")
         if traffic.utilization_fraction < 1
         else None,

@@ -107,7 +107,7 @@ class ServingSizeQuestion(ReplicaSettings, ServedModel):
     headroom: Annotated[Headroom, AfterValidator(_of_one_hour)] = Headroom()
     """What is held above the need; failures and cold starts hang on a layout and on the hours, so
     they are asked of a plan or of `/v1/estimates/pools`."""
-    gpus: Annotated[tuple[Key, ...], Field(max_length=200)] | None = None
+    gpus: Annotated[tuple[Key, ...], Field(min_length=1, max_length=200)] | None = None
     """GPUs to compare, by catalog key; all of the catalog when null."""
     commitment: Commitment = "on_demand"
     """Terms of rent."""
@@ -140,8 +140,8 @@ class SizeOption(Value):
     """Requests that one replica runs at once at most."""
     units_per_s_per_replica: Range
     """Requests per second of one full replica."""
-    tpot_mean_s: Range
-    """Mean time between tokens."""
+    tpot_mean_s: Range | None
+    """Mean time between tokens; null for answers of one token, which have none."""
     ttft_p95_s: Range | None
     """95th percentile of the time to first token; null where it has none at this utilisation."""
     held_replica_count: int

@@ -60,7 +60,27 @@ def services(draw, *, ttft=True):
         "sequence_tokens_p95": draw(st.floats(1, 4)) * (prompt + answer),
         "objectives": {"tpot_mean_s": tpot, "ttft_p95_s": wait},
         "headroom": {"target_utilization_fraction": draw(st.none() | st.floats(0.1, 1))},
+        "replica": draw(replicas()),
     }
+
+
+def replicas():
+    """What a service may say of its replicas, mostly nothing."""
+    share = st.integers(0, 100).map(lambda percent: percent / 100)
+    draft = st.fixed_dictionaries({"draft_tokens": st.integers(1, 8), "acceptance_fraction": share})
+    transfer = st.fixed_dictionaries({"transfer_gb_per_s": st.floats(0.1, 1000)})
+    return st.fixed_dictionaries(
+        {},
+        optional={
+            "prefix_cache_hit_fraction": share.filter(lambda hit: hit < 1),
+            "speculation": draft,
+            "disaggregation": transfer,
+            "adapter_parameter_count": st.integers(0, 1_000_000_000),
+            "prefill_chunk_tokens": st.integers(16, 32_768),
+            "prompts_join_steps": st.booleans(),
+            "power_cap_fraction": st.floats(0.3, 1),
+        },
+    )
 
 
 def plan(asked, snapshot):
@@ -118,7 +138,9 @@ def test_an_answer_meets_every_limit_and_a_refusal_says_by_how_much_it_fails(ask
     memory = answer.memory
     assert memory.weights + memory.overhead + memory.kv_cache <= memory.available * (1 + 1e-9)
     assert answer.concurrency_per_replica >= 1
-    assert answer.gpu_count_per_replica == answer.layout.gpu_count
+    copies, rest = divmod(answer.gpu_count_per_replica, answer.layout.gpu_count)
+    assert rest == 0
+    assert copies > 1 if "disaggregation" in asked["replica"] else copies == 1
     ranges = [answer.units_per_s_per_replica, answer.tpot_mean_s, answer.ttft_p95_s]
     assert all(band.low <= band.value <= band.high for band in ranges if band is not None)
     if answer.tpot_mean_s and objectives["tpot_mean_s"]:
@@ -131,6 +153,7 @@ def test_an_answer_meets_every_limit_and_a_refusal_says_by_how_much_it_fails(ask
 @given(asked=services(ttft=False), factor=st.floats(1, 10))
 def test_a_looser_pace_never_takes_more_gpus_for_the_same_load(asked, factor, snapshot):
     assume(asked["objectives"]["tpot_mean_s"])
+    assume("disaggregation" not in asked["replica"])  # copies come in whole groups
     tight, _ = plan(asked, snapshot)
     assume(isinstance(tight, ReplicaCapacity))
     looser = {"tpot_mean_s": asked["objectives"]["tpot_mean_s"] * factor}
@@ -141,6 +164,7 @@ def test_a_looser_pace_never_takes_more_gpus_for_the_same_load(asked, factor, sn
 @laws
 @given(asked=services(ttft=False), factor=st.floats(1, 10))
 def test_faster_memory_never_takes_more_gpus_for_the_same_load(asked, factor, snapshot):
+    assume("disaggregation" not in asked["replica"])  # copies come in whole groups
     slow, _ = plan(asked, snapshot)
     assume(isinstance(slow, ReplicaCapacity))
     card = snapshot.gpu(asked["gpu"])

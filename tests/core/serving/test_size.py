@@ -4,6 +4,7 @@ from decimal import Decimal
 
 import pytest
 
+from service.core.errors import CoreError
 from service.core.serving.size import estimate_serving_size
 from service.core.serving.size_types import ServingSizeQuestion
 
@@ -107,12 +108,108 @@ def test_less_power_serves_no_more(snapshot):
         assert option.gpu_count >= whole[option.gpu].gpu_count
 
 
-def test_objectives_out_of_reach_are_refused_by_how_much(snapshot):
+def test_objectives_out_of_reach_are_refused_by_how_much_the_nearest_first(snapshot):
     found = answer(snapshot, objectives={"tpot_mean_s": 0.001})
     assert not found.feasible
     assert {item.reason.code for item in found.rejected} <= {"tpot", "no_constants", "memory"}
-    missed = next(item.reason for item in found.rejected if item.reason.code == "tpot")
-    assert missed.needed > missed.available == 0.001
+    missed = [reason for reason in found.infeasibilities if reason.code == "tpot"]
+    assert all(reason.needed > reason.available == 0.001 for reason in missed)
+    assert [reason.needed for reason in missed] == sorted(reason.needed for reason in missed)
+
+
+@pytest.mark.parametrize("objective", ["tpot_mean_s", "ttft_p95_s"])
+def test_what_would_meet_the_objectives_does(snapshot, objective):
+    found = answer(snapshot, objectives={objective: 0.001})
+    nearest = next(reason for reason in found.infeasibilities if reason.needed is not None)
+    # "objectives.tpot_mean_s of 0.00789 or more, which tensor_parallel 8 reaches …"
+    assert nearest.nearest_fix.startswith(f"objectives.{objective} of ")
+    reached = float(nearest.nearest_fix.split()[2])
+    assert answer(snapshot, objectives={objective: reached}).feasible
+
+
+def test_weights_that_fit_nowhere_are_told_what_would(snapshot):
+    # Kimi K2 in bf16 is 2 TB: sixteen stages of four cards of 24 GB, 1.5 TB, do not hold it.
+    card = "rtx-a5000-24gb"
+    asked = {"gpus": [card], "prices_per_gpu_hour": {card: "0.30"}, "objectives": None}
+    asked |= {"architecture": "kimi-k2"}
+    found = answer(snapshot, weight_format="bf16", **asked)
+    [reason] = found.infeasibilities
+    assert reason.code == "memory"
+    assert reason.needed > reason.available
+    field, name, *_ = reason.nearest_fix.split()
+    assert field == "weight_format"
+    assert answer(snapshot, weight_format=name, **asked).feasible
+
+
+def test_a_power_cap_costs_speed_and_saves_energy(snapshot):
+    whole, capped = answer(snapshot), answer(snapshot, power_cap_fraction=0.6)
+    assert whole.power_cap is None
+    cost = capped.power_cap
+    exponent = snapshot.assumption("power_cap_compute_exponent").value
+    load = snapshot.assumption("power_load_fraction").value
+    assert cost.compute_rate_fraction == pytest.approx(0.6**exponent)
+    # Memory is not slowed, so that no more is lost than compute loses.
+    assert cost.compute_rate_fraction <= cost.units_per_s_fraction < 1
+    drawn = min(load, 0.6) / load
+    assert cost.energy_per_token_fraction == pytest.approx(drawn / cost.units_per_s_fraction)
+
+
+def test_energy_and_its_inverse_by_hand(snapshot):
+    load = snapshot.assumption("power_load_fraction").value
+    for option in answer(snapshot).options:
+        watts = option.gpu_count * snapshot.gpu(option.gpu).thermal_design_power_w * load
+        # 40 requests a second of 400 answer tokens each.
+        assert option.joules_per_output_token == pytest.approx(watts / 16_000)
+        assert option.output_tokens_per_s_per_watt == pytest.approx(16_000 / watts)
+
+
+def test_each_optimisation_is_a_line_in_dollars(snapshot):
+    found = answer(
+        snapshot,
+        weight_format="bf16",
+        optimisations={"distilled_architecture": "llama-3.1-8b"},
+        gpus=["h100-sxm5-80gb"],
+    )
+    assert [effect.name for effect in found.effects] == [
+        "weight_format",
+        "kv_cache_format",
+        "prefix_cache",
+        "speculation",
+        "distilled_model",
+        "all",
+    ]
+    [option] = found.options
+    for effect in found.effects:
+        # An hour's bill, for the 730 hours of a mean month.
+        saved = float(option.amount_per_hour) * 730 * (1 - effect.cost_factor)
+        assert float(effect.saved_per_month) == pytest.approx(saved, abs=0.01)
+
+
+def test_an_optimisation_that_is_in_use_saves_nothing_again(snapshot):
+    draft = {"draft_tokens": 3, "acceptance_fraction": 0.7}
+    found = answer(snapshot, speculation=draft, prefix_cache_hit_fraction=0.5)
+    names = {effect.name for effect in found.effects}
+    assert names.isdisjoint({"speculation", "prefix_cache"})
+
+
+def test_no_prompt_and_one_token_divide_nothing_by_zero(snapshot):
+    found = answer(snapshot, input_tokens_mean=0, output_tokens_mean=1)
+    assert found.options
+    for option in found.options:
+        assert 0 < option.units_per_s_per_replica.value < 1e6
+        # Answers of one token have no gap between tokens: null, and not 0.
+        assert option.tpot_mean_s is None
+        assert option.cost_per_million_tokens > 0
+
+
+def test_one_users_speed_is_not_the_throughput(snapshot):
+    # Bandwidth over bytes of weights is the pace of one stream: 3,350 GB/s over 70.6 GB and four
+    # GPUs is at most 190 tokens a second; a replica serves many streams at once.
+    points = answer(snapshot, gpus=["h100-sxm5-80gb"]).frontier
+    fastest, fullest = points[0], points[-1]
+    group = fastest.layout.tensor_parallel
+    assert fastest.tokens_per_s_per_user < 3350 / 70.6 * group
+    assert fullest.output_tokens_per_s_per_gpu > 3 * fastest.output_tokens_per_s_per_gpu
 
 
 def test_many_gpus_at_once_are_each_gpu_alone(snapshot):
@@ -126,3 +223,42 @@ def test_many_gpus_at_once_are_each_gpu_alone(snapshot):
 def test_a_cause_that_a_size_cannot_hold_is_refused_and_not_left_out(snapshot, cause):
     with pytest.raises(ValueError, match=f"{cause} is held in plans"):
         answer(snapshot, headroom={cause: {}})
+
+
+@pytest.mark.parametrize(
+    ("changes", "pointer"),
+    [
+        ({"gpus": ["h100"]}, "/gpus/0"),
+        ({"prices_per_gpu_hour": {"h100": "2.00"}}, "/prices_per_gpu_hour/h100"),
+        ({"weight_format": "fp7"}, "/weight_format"),
+        ({"architecture": "llama-9"}, "/architecture"),
+        ({"draft_architecture": "llama-9"}, "/draft_architecture"),
+        ({"engine": "nothing-1.0"}, "/engine"),
+        ({"optimisations": {"weight_format": "fp7"}}, "/optimisations/weight_format"),
+        ({"optimisations": {"kv_cache_format": "fp7"}}, "/optimisations/kv_cache_format"),
+        (
+            {"optimisations": {"distilled_architecture": "llama-9"}},
+            "/optimisations/distilled_architecture",
+        ),
+    ],
+)
+@pytest.mark.parametrize("objectives", [None, {"tpot_mean_s": 1e-9}], ids=["served", "unserved"])
+def test_an_unknown_key_points_at_its_field(snapshot, changes, pointer, objectives):
+    with pytest.raises(CoreError) as error:
+        answer(snapshot, **changes, objectives=objectives)
+    assert error.value.pointer == pointer
+
+
+def test_no_gpus_are_not_all_gpus(snapshot):
+    with pytest.raises(ValueError, match="at least 1 item"):
+        answer(snapshot, gpus=[])
+
+
+def test_an_illegal_layout_is_refused_with_the_nearest_legal_one(snapshot):
+    found = answer(snapshot, layout={"tensor_parallel": 7})
+    assert not found.options
+    reason = next(item.reason for item in found.rejected if item.gpu == "h100-sxm5-80gb")
+    assert (reason.code, reason.needed, reason.available) == ("layout", 7, 8)
+    nearest = {"tensor_parallel": int(reason.available)}
+    served = {option.gpu for option in answer(snapshot, layout=nearest).options}
+    assert "h100-sxm5-80gb" in served
