@@ -221,7 +221,9 @@ class Speed(Passes):
             running_requests=own,
             chunk_tokens_maximum=engine.chunk_tokens_maximum,
         )
-        batch = own / layout.pipeline_parallel
+        drafted = self.settings.speculation
+        each = 1 if drafted is None else drafted.draft_tokens + 1
+        batch = each * own / layout.pipeline_parallel
         joined = self.device_s(layout, batch + chunk) - self.device_s(layout, batch)
         apart = self.chunk(layout, chunk, data_ranks).seconds
         weight = engine.prefill_in_step_fraction
