@@ -93,6 +93,10 @@ def test_the_examples_in_the_docstrings_hold():
         (192.0, "3.50", "672.00"),
         # 4 nodes x 730 h x 0.0276 = 80.592 (infracost#477).
         (2920.0, "0.0276", "80.59"),
+        # One node of four GPUs bought where two of one would do: 3.248 an hour more, and a month of
+        # 720 h (karpenter#1149); in one of 744 h it is 2,416.51.
+        (720.0, "3.248", "2338.56"),
+        (744.0, "3.248", "2416.51"),
         # A year of 40.30 an hour, all upfront (FOCUS_Spec PR#1877).
         (8760.0, "40.30", "353028.00"),
         # Two spot nodes of 0.1348 against one of 0.2903: 0.0207 less, a year (provider-aws#5304).

@@ -86,3 +86,14 @@ def test_a_whole_instance_is_priced_per_gpu():
     whole = row.price_per_gpu_hour * row.gpu_count
     assert row.gpu_count == 8
     assert 40 < whole < 120
+
+
+def test_prices_of_two_tiers_and_dates_are_told_apart():
+    """14.8451 was shown for a machine that cost 15.10, and 0.98 for one billed at 1.52 on another
+    tier (dstack#1355, #1886): no two rows of one offer hold on one day, and each has its day."""
+    offers = [
+        (row.provider, row.region, row.instance_type, row.gpu, row.commitment, row.valid_from)
+        for row in snapshot().rental_prices
+    ]
+    assert len(offers) == len(set(offers))
+    assert all(row.valid_from <= snapshot().as_of_date for row in snapshot().rental_prices)
