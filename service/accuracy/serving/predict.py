@@ -22,7 +22,7 @@ from service.core.units import BYTES_PER_GIB
 ITERATIONS = 12
 """Rounds in which arrivals and running requests settle; each halves what is left."""
 BISECTIONS = 16
-FINITE_TAIL = 0.34
+FINITE_TAIL = 0.24
 """Extra time of a run of N requests of one length, for each full batch in N (fitted)."""
 QUEUED_DECODE_FACTOR = 1.31
 """Decode time of a run that starts with every request queued and ends when the longest does."""

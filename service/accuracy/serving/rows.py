@@ -20,6 +20,7 @@ from service.core.snapshot import CatalogSnapshot
 Row = Mapping[str, str]
 Batch = Literal["given", "engine", "latency limit", "arrivals"]
 
+OLD_VLLM = "vllm-before-0.8"
 FORMATS = {
     "fp16": "bf16",
     "bf16": "bf16",
@@ -34,8 +35,11 @@ FORMATS = {
     "w8a16": "int8",
     "w8a8": "int8",
 }
-CACHE_IN_8_BIT = {"trtllm", "MLPerf submission"}
+CACHE_IN_8_BIT = {"tensorrt-llm", "mlperf-submission"}
 """Engines that keep the cache of 8-bit and narrower weights in 8 bit."""
+SWEPT_IN_8_BIT = {"vllm", "sglang"}
+"""Engines whose current benchmarks of such weights do the same; their memory logs do not."""
+SPEEDS = {"offline_throughput", "online_throughput", "tpot", "ttft"}
 UNSTATED_INPUT_TOKENS = 512
 UNSTATED_OUTPUT_TOKENS = 1000
 SWEEP_LENGTH_FRACTION = 0.9
@@ -78,10 +82,7 @@ class ServingRow:
     @property
     def family(self) -> str:
         """Engine without its version, old and new generations apart."""
-        name, _, version = self.engine.rpartition("-")
-        if name == "vllm" and tuple(map(int, re.findall(r"\d+", version)[:2])) < (0, 8):
-            return "vllm-before-0.8"
-        return name
+        return family_of(self.engine)
 
     @property
     def is_alone(self) -> bool:
@@ -98,6 +99,14 @@ class ServingRow:
     def is_mixture(self) -> bool:
         """True for architectures with routed experts."""
         return self.shape.architecture.is_mixture
+
+
+def family_of(engine: str) -> str:
+    """Engine without its version, old and new generations apart."""
+    name, _, version = engine.rpartition("-")
+    if name == "vllm" and tuple(map(int, re.findall(r"\d+", version)[:2])) < (0, 8):
+        return OLD_VLLM
+    return name
 
 
 def number(text: str) -> float | None:
@@ -121,7 +130,7 @@ def resolved(row: Row, snapshot: CatalogSnapshot, recorder: Recorder) -> Serving
     if engine is None:
         raise Unpredictable("engine not known")
     assumed: list[str] = []
-    shape = _shape(row, architecture, gpu, recorder, assumed)
+    shape = _shape(row, architecture, gpu, engine, recorder, assumed)
     layout = _layout(row, shape, recorder, assumed)
     gpu_count = number(row["gpu_count"]) or float(layout.gpu_count)
     lengths = _lengths(row, assumed)
@@ -151,7 +160,12 @@ def _gpu(row: Row, snapshot: CatalogSnapshot) -> Gpu:
 
 
 def _shape(
-    row: Row, architecture: ModelArchitecture, gpu: Gpu, recorder: Recorder, assumed: list[str]
+    row: Row,
+    architecture: ModelArchitecture,
+    gpu: Gpu,
+    engine: str,
+    recorder: Recorder,
+    assumed: list[str],
 ) -> ReplicaShape:
     formats = recorder.snapshot.formats
     available = available_bytes(gpu, recorder)
@@ -171,7 +185,7 @@ def _shape(
         architecture=architecture,
         gpu=gpu,
         weight_format=weights,
-        kv_format=formats[_cache_format(row, gpu, weights.bits, assumed)],
+        kv_format=formats[_cache_format(row, gpu, weights.bits, family_of(engine), assumed)],
         available_bytes=available,
         expert_width_multiple=padding if architecture.is_mixture else 1.0,
         weight_precision=mode,
@@ -185,14 +199,15 @@ def _format_name(written: str, architecture: ModelArchitecture, gpu: Gpu) -> str
     return FORMATS.get(written)
 
 
-def _cache_format(row: Row, gpu: Gpu, weight_bits: int, assumed: list[str]) -> str:
+def _cache_format(row: Row, gpu: Gpu, weight_bits: int, family: str, assumed: list[str]) -> str:
     written = row["kv_precision"]
     if written:
         return "fp8" if written in {"fp8", "int8"} else "bf16"
     assumed.append("cache format")
     is_narrow = weight_bits <= 8 and gpu.peak_flop_per_s("fp8") is not None
-    is_recent = row["engine"] in CACHE_IN_8_BIT or "MLPerf" in row["engine_version"]
-    return "fp8" if is_narrow and is_recent else "bf16"
+    is_tuned = family in CACHE_IN_8_BIT or "MLPerf" in row["engine_version"]
+    is_swept = family in SWEPT_IN_8_BIT and row["kind"] in SPEEDS
+    return "fp8" if is_narrow and (is_tuned or is_swept) else "bf16"
 
 
 def _layout(row: Row, shape: ReplicaShape, recorder: Recorder, assumed: list[str]) -> Layout:

@@ -114,6 +114,21 @@ def experts_touched(*, num_experts: Any, num_experts_per_token: Any, tokens: Any
     return experts * (1.0 - missed ** np.asarray(tokens, dtype=float))
 
 
+def independent_tokens(*, tokens: Any, independent_fraction: Any) -> Any:
+    """Tokens that would touch as many experts if each picked its own at random. [token]
+
+    1 + f·(n − 1): tokens of related text share experts, the first one touches all of its own.
+
+    Special cases:
+        Less than one token (a share of a batch) stays as it is.
+
+    Examples:
+        >>> [float(independent_tokens(tokens=n, independent_fraction=0.5)) for n in (1, 33)]
+        [1.0, 17.0]
+    """
+    return np.minimum(tokens, 1.0 + independent_fraction * (np.asarray(tokens) - 1.0))
+
+
 def pass_count(*, weight_gradient_fraction: Any, repeated_forward_fraction: Any) -> Any:
     """How often the forward work of a matrix is done in one step. [count]
 

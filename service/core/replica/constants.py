@@ -13,6 +13,10 @@ Kind = Literal["dense", "mixture"]
 Link = Literal["scale_up", "pcie"]
 
 
+LATENCY_RANKS = 4
+"""Ranks for which the latency of an all-reduce is given."""
+
+
 @dataclass(frozen=True)
 class Needs:
     """What a replica really uses, so that an answer lists no constant beside it."""
@@ -60,6 +64,7 @@ class ExpertConstants:
     overlap_exponent: Any
     width_at_half_speed: Any
     padding_tokens: Any
+    independent_fraction: Any
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,12 @@ class LinkConstants:
 
     latency_s: Any
     bandwidth_fraction: Any
+    latency_growth: Any
+
+    def hop_share(self, ranks: Any) -> Any:
+        """Latency of so many ranks over that of four: it grows with each doubling."""
+        doublings = np.log2(np.maximum(ranks, 1.0) / LATENCY_RANKS)
+        return np.maximum(1.0 + self.latency_growth * doublings, 0.0)
 
 
 @dataclass(frozen=True)
@@ -98,6 +109,7 @@ class EngineConstants:
     step_s: Any
     sequence_s: Any
     request_s: Any
+    prompt_s: Any
     loaded_request_s: Any
     launch_layer_s: Any
     launch_tensor_parallel_factor: Any
@@ -183,6 +195,7 @@ def _experts(look: Lookup, gpu: Gpu, precision: ComputePrecision) -> ExpertConst
         overlap_exponent=look("expert_overlap_exponent"),
         width_at_half_speed=look("expert_width_at_half_speed"),
         padding_tokens=look("expert_padding_tokens"),
+        independent_fraction=look("expert_independent_fraction"),
     )
 
 
@@ -205,8 +218,9 @@ def _link(look: Lookup, gpu: Gpu, needs: Needs, link: Link) -> LinkConstants | N
         return None
     return LinkConstants(
         latency_s=look("all_reduce_latency_us", link, gpu.gpu_class)
-        * look("all_reduce_latency_factor"),
+        * look("all_reduce_latency_factor", link),
         bandwidth_fraction=look("link_bandwidth_fraction", link, gpu.gpu_class),
+        latency_growth=look("all_reduce_latency_growth_fraction", link),
     )
 
 
@@ -217,6 +231,7 @@ def _engine(look: Lookup, needs: Needs) -> EngineConstants:
         step_s=look("host_step_ms"),
         sequence_s=look("host_sequence_us"),
         request_s=look("host_request_ms"),
+        prompt_s=look("host_prompt_ms"),
         loaded_request_s=look("host_loaded_request_ms"),
         launch_layer_s=look("launch_layer_ms"),
         launch_tensor_parallel_factor=look("launch_tensor_parallel_factor") if is_split else 1.0,
@@ -239,7 +254,8 @@ def _engine(look: Lookup, needs: Needs) -> EngineConstants:
 def memory_constants(look: Lookup, gpu: Gpu, needs: Needs) -> MemoryConstants:
     """Constants of memory; the overhead of cards below the large ones does not depend on TP."""
     one = many = per_entry = extra = 0.0
-    if gpu.memory_gb >= look.exact("large_card_memory_gb"):
+    is_large = gpu.memory_gb >= look.exact("large_card_memory_gb")
+    if is_large:
         if min(needs.tensor_parallel) == 1:
             one = look("engine_overhead_gib", "tp_one", needs.kind)
         if max(needs.tensor_parallel) > 1:
@@ -257,7 +273,9 @@ def memory_constants(look: Lookup, gpu: Gpu, needs: Needs) -> MemoryConstants:
         class_bytes=extra,
         block_tokens=look.exact("kv_block_tokens"),
         allocated_output_fraction=look("kv_allocated_output_fraction"),
-        running_requests_maximum=look.exact("running_requests_maximum"),
+        running_requests_maximum=look.exact(
+            "running_requests_maximum", "large_card" if is_large else "small_card", gpu.gpu_class
+        ),
     )
 
 

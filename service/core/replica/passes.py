@@ -103,7 +103,7 @@ class Passes:
         shape, engine = self.shape, self.constants.engine
         parameters = shape.layer_parameters_per_gpu(layout.tensor_parallel)
         widened = tokens / (tokens + engine.weight_only_half_tokens)
-        extra = engine.weight_only_extra_bytes * widened
+        extra = 0.0 if shape.has_wide_layers else engine.weight_only_extra_bytes * widened
         return self._product(
             self.constants.dense,
             flops=2 * tokens * parameters,
@@ -134,7 +134,11 @@ class Passes:
                 getattr(rows, name)[index] for name in rows.__dataclass_fields__
             )
             touched = roofline.experts_touched(
-                num_experts=experts, num_experts_per_token=chosen, tokens=tokens
+                num_experts=experts,
+                num_experts_per_token=chosen,
+                tokens=roofline.independent_tokens(
+                    tokens=tokens, independent_fraction=constants.independent_fraction
+                ),
             )
             computed = tokens * chosen + constants.padding_tokens * touched
             share = count * parameters / layout.expert_ranks
@@ -172,7 +176,7 @@ class Passes:
                 sent_bytes=sent_bytes,
                 bytes_per_s=rate,
                 link_fraction=link.bandwidth_fraction,
-                message_count=is_many * latency_share,
+                message_count=is_many * latency_share * link.hop_share(ranks),
                 latency_s=link.latency_s,
             )
             total = total + np.where(is_used, seconds, 0.0)

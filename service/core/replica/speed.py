@@ -233,8 +233,8 @@ class Speed(Passes):
             serving_latency.prefill_share_s,
             input_tokens_mean=self.traffic.computed_prompt_tokens,
             chunk_tokens=chunk,
-            chunk_s=weight * joined + (1.0 - weight) * apart,
-            attention_s=prompt.seconds,
+            chunk_s=weight * joined * engine.prefill_slowdown + (1.0 - weight) * apart,
+            attention_s=prompt.seconds + engine.prompt_s,
             pipeline_parallel=layout.pipeline_parallel * data_ranks,
         )
 
