@@ -206,11 +206,9 @@ class Prediction:
     def pool_tokens(self, length: float | None) -> Any:
         """Tokens of sequences of this length that fit; of a first token where no length is said."""
         shape, layout, memory = self.case.shape, self.case.layout, self.footprint.memory
-        if length is None:
-            per_token = shape.token_bytes_per_gpu(self.recorder, layout)
-        else:
-            whole = shape.sequence_bytes_per_gpu(self.recorder, memory, layout, length)
-            per_token = whole / length
+        length = memory.block_tokens if length is None else length
+        whole = shape.sequence_bytes_per_gpu(self.recorder, memory, layout, length)
+        per_token = whole / length
         return self.pool_bytes() / per_token * layout.data_parallel
 
     def weights_gib(self) -> Any:

@@ -188,6 +188,7 @@ def _shape(
         kv_format=formats[_cache_format(row, gpu, weights.bits, family_of(engine), assumed)],
         available_bytes=available,
         expert_width_multiple=padding if architecture.is_mixture else 1.0,
+        index_bytes_per_element=recorder.assume("sparse_index_bytes_per_element").value,
         weight_precision=mode,
     )
 

@@ -24,7 +24,7 @@ Factors = Mapping[str, float]
 
 def score_serving(rows: Sequence[Row], snapshot: CatalogSnapshot) -> FileScore:
     """Predict every row of quality A or B by the catalog's constants."""
-    return _score(rows, snapshot, lambda _case: {})
+    return score_with(rows, snapshot, lambda _case: {})
 
 
 def cross_validate_serving(
@@ -45,7 +45,7 @@ def cross_validate_serving(
     factors: dict[int, dict[str, float]] = {fold: {} for fold in range(FOLD_COUNT)}
     for entry in folds:
         factors[int(entry["fold"])][entry["name"]] = float(entry["factor"])
-    return _score(
+    return score_with(
         rows, snapshot, lambda case: factors[fold_of[case.row["id"]]], cross_validated=True
     )
 
@@ -87,13 +87,14 @@ def _resolved(
         return UnpredictedRow(row["id"], row["kind"], missing.reason)
 
 
-def _score(
+def score_with(
     rows: Sequence[Row],
     snapshot: CatalogSnapshot,
     factors_of: Callable[[ServingRow], Factors],
     *,
     cross_validated: bool = False,
 ) -> FileScore:
+    """Predict every row of quality A or B by the catalog's constants times factors."""
     recorder = Recorder(snapshot).off()
     scored: list[ScoredRow] = []
     unpredicted: list[UnpredictedRow] = []
@@ -166,10 +167,12 @@ def _band(case: ServingRow, look: Lookup) -> Any:
         qualifiers = ("large_card" if is_large else "small_card", kind)
     found = look.assumption(f"{name}_residual_factor", *qualifiers)
     ends = np.log([found.low, found.high])
-    if case.row["kind"] == "cost":
+    is_cost = case.row["kind"] == "cost"  # none names the length of its test
+    if is_cost:
         ends = -ends[::-1]
     wider = look.exact("gpu_class_band_factor", case.shape.gpu.gpu_class)
-    if case.row["kind"] != "kv_capacity" and {"lengths", "weight format"} & set(case.assumed):
+    is_open = case.row["kind"] != "kv_capacity" and {"lengths", "weight format"} & set(case.assumed)
+    if is_cost or is_open:
         wider *= look.exact("unstated_band_factor")
     return ends * wider
 
@@ -180,5 +183,18 @@ def _residual(case: ServingRow) -> str:
         return "one_stream" if case.is_alone else "tpot"
     if kind == "ttft":
         return "ttft" if case.is_alone else "loaded_ttft"
+    if case.row["measured_metric"] == "peak_device_memory_gb":
+        return "device_memory"
     names = {"kv_capacity": "kv_pool", "memory": "weights", "offline_throughput": "offline_units"}
     return names.get(kind, "units")
+
+
+def residual_names(case: ServingRow, snapshot: CatalogSnapshot) -> tuple[str, ...]:
+    """Residual factors that a row belongs to, from the widest class to its own."""
+    base, kind = f"{_residual(case)}_residual_factor", "mixture" if case.is_mixture else "dense"
+    if case.row["kind"] == "kv_capacity":
+        card = "large_card" if case.shape.gpu.memory_gb >= LARGE_CARD_GB else "small_card"
+        return base, f"{base}.{card}", f"{base}.{card}.{kind}"
+    engine = engine_qualifiers(snapshot, case.engine, pointer="").get(base)
+    own = () if engine is None else (f"{base}.{engine}.{kind}",)
+    return base, f"{base}.{kind}", *own

@@ -344,6 +344,14 @@ class ModelArchitecture(Value):
         """True when any layer has routed experts."""
         return self.routed_parameter_count > 0
 
+    @property
+    def has_sparse_index(self) -> bool:
+        """True when some layers choose the tokens that they attend to by an index."""
+        return any(
+            getattr(group.attention, "index_selected_tokens", None) is not None
+            for group in self.layer_groups
+        )
+
     @cached_property
     def tower_parameter_count(self) -> int:
         """Weights of all towers that are served. [count]"""

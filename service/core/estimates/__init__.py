@@ -24,6 +24,7 @@ Verdict = Literal["green", "amber", "red"]
 """Memory use against what programs can address: below 80 %, below 95 %, above."""
 InfeasibilityCode = Literal[
     "memory",
+    "context",
     "no_price",
     "ttft",
     "tpot",

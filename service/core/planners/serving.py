@@ -13,7 +13,7 @@ import numpy as np
 from service.core.errors import InvalidScenario, NoConstants
 from service.core.estimates import Infeasibility, Range, ServingMemory
 from service.core.hardware import Gpu
-from service.core.hours.service_demand import held_replicas_at_peak
+from service.core.hours.service_demand import held_replicas_at_peak, resolved_headroom
 from service.core.parallelism import ParallelLayout
 from service.core.planners.serving_question import (
     check_keys,
@@ -60,6 +60,9 @@ from service.core.snapshot import CatalogSnapshot
 from service.core.units import BYTES_PER_GIB
 from service.core.value import MAX_TOKENS
 
+EMPTIER_TARGETS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
+"""Target utilisations that are tried where the wait for the first token is too long."""
+
 
 @dataclass(frozen=True)
 class _Question:
@@ -88,6 +91,18 @@ class _Question:
         constants = with_settings(serving_constants(look, self.shape.gpu, needs), settings)
         device = self.shape.device.slowed(self.compute_factor)
         return Speed(self.shape, constants, self.traffic, recorder, device, settings)
+
+    def swept(self, traffic: Traffic) -> ManyReplicas:
+        """Every legal layout at rising numbers of requests."""
+        return sweep_many(
+            [self.shape],
+            look=self.lookup(self.recorder.off()),
+            traffic=traffic,
+            objectives=self.objectives,
+            settings=self.service.replica,
+            compute_factor=self.compute_factor,
+            extra_bytes=self.extra_bytes,
+        )
 
     def held_replicas(self, units_per_s: Any) -> Any:
         """Replicas held at the busiest hour by replicas of these capacities. [count]"""
@@ -170,15 +185,7 @@ def _plan(question: _Question, pointer: str) -> ReplicaCapacity | tuple[Infeasib
     if refusal is not None:
         return (refusal,)
     try:
-        many = sweep_many(
-            [shape],
-            look=question.lookup(question.recorder.off()),
-            traffic=question.traffic,
-            objectives=question.objectives,
-            settings=service.replica,
-            compute_factor=question.compute_factor,
-            extra_bytes=question.extra_bytes,
-        )
+        many = question.swept(question.traffic)
     except InvalidScenario as error:
         error.pointer = error.pointer or pointer
         raise
@@ -191,8 +198,26 @@ def _plan(question: _Question, pointer: str) -> ReplicaCapacity | tuple[Infeasib
         held_replicas=question.held_replicas,
     )
     if choice is None:
-        return (objectives_missed(service, many.of(0), question.objectives),)
+        emptier = _emptier(question)
+        found = many.of(0)
+        return (objectives_missed(service, found, question.objectives, emptier=emptier),)
     return _answer(question, choice)
+
+
+def _emptier(question: _Question) -> float | None:
+    """The highest lower target utilisation, of those tried, at which all objectives hold."""
+    if np.isinf(question.objectives.ttft_p95_s):
+        return None
+    quiet = question.recorder.off()
+    headroom = resolved_headroom(question.service, quiet, pointer="")
+    for target in EMPTIER_TARGETS:
+        if target >= headroom.target_utilization_fraction:
+            continue
+        held = target / (1 + headroom.spare_fraction)
+        many = question.swept(replace(question.traffic, utilization_fraction=held))
+        if cheapest(many.best_of(0), question.objectives, question.gpu_multiple) is not None:
+            return target
+    return None
 
 
 def _roomless(question: _Question, many: ManyReplicas) -> Infeasibility:

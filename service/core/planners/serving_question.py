@@ -11,7 +11,7 @@ from service.core.hours.headroom import resolved_headroom
 from service.core.recorder import Recorder
 from service.core.replica.lookup import Lookup, engine_qualifiers
 from service.core.replica.passes import Traffic
-from service.core.replica.refusals import no_matrix_rate
+from service.core.replica.refusals import context_exceeded, no_matrix_rate
 from service.core.replica.search import Objectives
 from service.core.replica.shape import ReplicaShape, matrix_mode
 from service.core.run.memory import available_bytes
@@ -61,7 +61,7 @@ def _given(value: Any) -> Any:
 def resolve_shape(
     service: ServingService, gpu: Gpu, recorder: Recorder, pointer: str
 ) -> ReplicaShape | Infeasibility:
-    """Architecture, formats and GPU of a service, or the rate that the GPU lacks."""
+    """Architecture, formats and GPU of a service, or the length or rate that is lacking."""
     snapshot = recorder.snapshot
     architecture = snapshot.architecture(
         _given(service.architecture), pointer=f"{pointer}/architecture"
@@ -76,6 +76,9 @@ def resolve_shape(
             "give capacity as measured",
             pointer=f"{pointer}/architecture",
         )
+    too_long = context_exceeded(service, architecture)
+    if too_long is not None:
+        return too_long
     mode = matrix_mode(gpu, weights)
     if mode is None or gpu.peak_flop_per_s("bf16") is None:
         return no_matrix_rate(service, gpu, weights)
@@ -86,6 +89,9 @@ def resolve_shape(
         weight_format=weights,
         kv_format=cache,
         available_bytes=available_bytes(gpu, recorder),
+        index_bytes_per_element=look.exact("sparse_index_bytes_per_element")
+        if architecture.has_sparse_index
+        else 1.0,
         expert_width_multiple=look.exact("expert_width_multiple", weights.key.replace(".", "_"))
         if architecture.is_mixture
         else 1.0,
@@ -97,10 +103,14 @@ def traffic_of(service: ServingService, recorder: Recorder, pointer: str) -> Tra
     """Lengths of a service's requests, and how full its replicas are planned to be."""
     mean = _given(service.tokens_per_unit)
     headroom = resolved_headroom(service, recorder, pointer=f"{pointer}/headroom")
+    architecture = recorder.snapshot.architecture(
+        _given(service.architecture), pointer=f"{pointer}/architecture"
+    )
+    longest = architecture.max_context_tokens or np.inf
     return Traffic(
         input_tokens_mean=_given(service.input_tokens_mean),
         output_tokens_mean=_given(service.output_tokens_mean),
-        sequence_tokens_p95=service.sequence_tokens_p95 or 2 * mean,
+        sequence_tokens_p95=service.sequence_tokens_p95 or float(min(2 * mean, longest)),
         utilization_fraction=headroom.held_utilization_fraction,
         cached_prompt_fraction=service.replica.prefix_cache_hit_fraction,
     )

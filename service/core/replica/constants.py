@@ -7,6 +7,7 @@ import numpy as np
 
 from service.core.hardware import ComputePrecision, Gpu
 from service.core.replica.lookup import Lookup
+from service.core.replica.rows import Allocation
 from service.core.scenarios.replica_settings import ReplicaSettings
 
 Kind = Literal["dense", "mixture"]
@@ -26,6 +27,9 @@ class Needs:
     routed_precision: ComputePrecision
     has_latent_attention: bool
     has_sparse_index: bool
+    has_windows: bool
+    has_unequal_layers: bool
+    has_joint_vectors: bool
     is_weight_only: bool
     tensor_parallel: tuple[int, ...]
     """Degrees that are looked at; one alone in the answer."""
@@ -137,6 +141,7 @@ class MemoryConstants:
     bytes_per_vocabulary_entry: Any
     class_bytes: Any
     block_tokens: float
+    allocation: Allocation
     allocated_output_fraction: Any
     running_requests_maximum: float
 
@@ -251,6 +256,21 @@ def _engine(look: Lookup, needs: Needs) -> EngineConstants:
     )
 
 
+def _allocation(look: Lookup, needs: Needs) -> Allocation:
+    geometry = "unequal" if needs.has_unequal_layers else "equal"
+    return Allocation(
+        joint_vector_copies=look.exact("kv_joint_vector_copies_count")
+        if needs.has_joint_vectors
+        else 1.0,
+        window_full_length=look.exact("kv_window_full_length_fraction", geometry)
+        if needs.has_windows
+        else 0.0,
+        uniform_pages=look.exact("kv_uniform_pages_fraction")
+        if needs.has_unequal_layers
+        else 0.0,
+    )
+
+
 def memory_constants(look: Lookup, gpu: Gpu, needs: Needs) -> MemoryConstants:
     """Constants of memory; the overhead of cards below the large ones does not depend on TP."""
     one = many = per_entry = extra = 0.0
@@ -272,6 +292,7 @@ def memory_constants(look: Lookup, gpu: Gpu, needs: Needs) -> MemoryConstants:
         bytes_per_vocabulary_entry=per_entry,
         class_bytes=extra,
         block_tokens=look.exact("kv_block_tokens"),
+        allocation=_allocation(look, needs),
         allocated_output_fraction=look("kv_allocated_output_fraction"),
         running_requests_maximum=look.exact(
             "running_requests_maximum", "large_card" if is_large else "small_card", gpu.gpu_class

@@ -39,7 +39,7 @@ COLUMNS = 8
 """Fewest numbers of running requests that each round tries for a layout."""
 CELLS = 2000
 """Steady states below which more of them take no longer: then more numbers are tried at once."""
-NO_LINK = LinkConstants(latency_s=0.0, bandwidth_fraction=1.0)
+NO_LINK = LinkConstants(latency_s=0.0, bandwidth_fraction=1.0, latency_growth=0.0)
 NO_EXCHANGE = ExchangeConstants(latency_s=0.0, bytes_per_element=0.0)
 Part = TypeVar("Part")
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from service.core.architecture.model import ModelArchitecture
 from service.core.estimates import Infeasibility
 from service.core.hardware import Gpu, NumberFormat
 from service.core.recorder import Recorder
@@ -41,6 +42,25 @@ def no_matrix_rate(service: ServingService, gpu: Gpu, weights: NumberFormat) -> 
             f"{gpu.name} has dense rates for {', '.join(rates) or 'no mode'}: take a weight_format "
             "that computes in one of them, on a GPU that also has bf16 or fp16"
         ),
+    )
+
+
+def context_exceeded(
+    service: ServingService, architecture: ModelArchitecture
+) -> Infeasibility | None:
+    """Sequences that are longer than the architecture was made for."""
+    limit = architecture.max_context_tokens
+    longest = max(service.sequence_tokens_p95 or 0.0, service.tokens_per_unit or 0.0)
+    if limit is None or longest <= limit:
+        return None
+    return Infeasibility(
+        workload=service.name,
+        code="context",
+        limit=f"max_context_tokens of {architecture.name}",
+        needed=longest,
+        available=limit,
+        unit="token",
+        nearest_fix=f"sequence_tokens_p95, and input and output together, of {limit} or less",
     )
 
 
@@ -160,40 +180,70 @@ def _rounded_up(value: float) -> float:
 
 
 def objectives_missed(
-    service: ServingService, found: Sweep, objectives: Objectives
+    service: ServingService,
+    found: Sweep,
+    objectives: Objectives,
+    *,
+    emptier: float | None = None,
 ) -> Infeasibility:
-    """The objective that fails first: TPOT where one request alone misses it, else TTFT."""
+    """The objective that fails first: TPOT where one request alone misses it, else TTFT.
+
+    What is suggested meets all objectives together.
+
+    Args:
+        service: What is asked.
+        found: Layouts that fit, at rising numbers of requests.
+        objectives: What must hold.
+        emptier: A lower target utilisation at which all of them do, where there is one.
+    """
     tpot = np.where(found.state.is_finite, found.state.tpot_mean_s, np.inf)
-    if float(tpot.min()) > objectives.tpot_mean_s:
-        return _missed(service, found, "tpot", tpot, objectives.tpot_mean_s)
-    ttft = np.where(tpot <= objectives.tpot_mean_s, found.state.ttft_p95_s, np.inf)
-    return _missed(service, found, "ttft", ttft, objectives.ttft_p95_s)
+    ttft = found.state.ttft_p95_s
+    is_slow = float(tpot.min()) > objectives.tpot_mean_s
+    if is_slow:
+        needed, limit, name = tpot.min(), objectives.tpot_mean_s, "tpot_mean_s"
+    else:
+        kept = np.where(tpot <= objectives.tpot_mean_s, ttft, np.inf)
+        needed, limit, name = kept.min(), objectives.ttft_p95_s, "ttft_p95_s"
+    return Infeasibility(
+        workload=service.name,
+        code="tpot" if is_slow else "ttft",
+        limit=f"objectives.{name}",
+        needed=None if np.isinf(needed) else float(needed),
+        available=limit,
+        unit="s",
+        nearest_fix=_missed_fix(found, objectives, tpot, ttft, emptier),
+    )
 
 
-def _missed(
-    service: ServingService, found: Sweep, code: Any, reached: Any, objective: float
-) -> Infeasibility:
-    name = "tpot_mean_s" if code == "tpot" else "ttft_p95_s"
-    row, column = np.unravel_index(int(np.argmin(reached)), reached.shape)
-    best = float(reached[row, column])
-    running = int(found.running[row, column])
-    if np.isinf(best):
-        fix = (
+def _missed_fix(
+    found: Sweep, objectives: Objectives, tpot: Any, ttft: Any, emptier: float | None
+) -> str:
+    """The objectives that the nearest state meets together, and the utilisation that would."""
+    ways = []
+    if emptier is not None:
+        ways.append(
+            f"headroom.target_utilization_fraction of {emptier:g} or less, at which all objectives "
+            "hold"
+        )
+    over = np.maximum(tpot / objectives.tpot_mean_s, ttft / objectives.ttft_p95_s)
+    if np.isfinite(over.min()):
+        row, column = np.unravel_index(int(np.argmin(over)), over.shape)
+        reached = {"tpot_mean_s": tpot[row, column], "ttft_p95_s": ttft[row, column]}
+        asked = {key: getattr(objectives, key) for key in reached}
+        missed = [
+            f"objectives.{key} of {_rounded_up(float(value)):g} or more"
+            for key, value in reached.items()
+            if value > asked[key]
+        ]
+        count = int(found.running[row, column])
+        ways.append(
+            f"{' together with '.join(missed)}, which {_layout_text(found.layout, row)} reaches "
+            f"with {count} running request{'s' if count > 1 else ''}; or a faster gpu or a "
+            "narrower weight_format"
+        )
+    elif emptier is None:
+        ways.append(
             "the planned utilisation leaves no capacity free, so the queue grows without end: set "
             "headroom.target_utilization_fraction below 1 or hold a spare"
         )
-    else:
-        fix = (
-            f"objectives.{name} of {_rounded_up(best):g} or more, which "
-            f"{_layout_text(found.layout, row)} reaches with {running} running "
-            f"request{'s' if running > 1 else ''}; or a faster gpu or a narrower weight_format"
-        )
-    return Infeasibility(
-        workload=service.name,
-        code=code,
-        limit=f"objectives.{name}",
-        needed=None if np.isinf(best) else best,
-        available=objective,
-        unit="s",
-        nearest_fix=fix,
-    )
+    return "; or ".join(ways)

@@ -1,6 +1,6 @@
 """An architecture as arrays: what its layers cache, its experts, and what ranks hold again."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,45 @@ class CacheRows:
     """Work of prefill for one query and one key."""
     decode_pair_flops: Any
     """Work of decode where it can bind: on the joint vector of latent attention."""
+    is_key_and_value: Any
+    """True where one cached vector is both key and value."""
+
+    @property
+    def has_windows(self) -> bool:
+        """True when some layers keep a part of the sequence alone."""
+        return bool(np.any(np.isfinite(self.span_tokens)))
+
+    @property
+    def has_unequal_layers(self) -> bool:
+        """True when layers that cache tokens differ in what they keep of one."""
+        return np.unique(self.elements[self.elements > 0]).size > 1
+
+    @property
+    def has_joint_vectors(self) -> bool:
+        """True when one cached vector is both key and value in some layers."""
+        return bool(np.any(self.is_key_and_value))
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """How an engine lays an architecture's cache out; its least is what `CacheRows` holds."""
+
+    joint_vector_copies: Any
+    """Times that a vector which is both key and value is kept."""
+    window_full_length: Any
+    """1 where layers with windows hold the whole sequence."""
+    uniform_pages: Any
+    """1 where every layer takes pages as wide as the widest layer's."""
+
+    def of(self, rows: CacheRows) -> CacheRows:
+        """What the engine allocates for the rows of an architecture."""
+        copies = np.where(rows.is_key_and_value, np.max(self.joint_vector_copies), 1.0)
+        elements, span = rows.elements * copies, rows.span_tokens
+        if np.max(self.uniform_pages) > 0:
+            elements = np.where(elements > 0, np.max(elements), 0.0)
+        if np.max(self.window_full_length) > 0:
+            span = np.full_like(span, np.inf)
+        return replace(rows, elements=elements, span_tokens=span)
 
 
 @dataclass(frozen=True)
@@ -44,8 +83,16 @@ class ExpertRows:
     geometric_width: Any
 
 
-def cache_rows(architecture: ModelArchitecture) -> CacheRows:
-    """What layers cache and attend to."""
+def cache_rows(
+    architecture: ModelArchitecture, *, bytes_per_element: float, index_bytes: float
+) -> CacheRows:
+    """What layers cache and attend to, in elements of the cache's format.
+
+    Args:
+        architecture: The layers.
+        bytes_per_element: Of the format that keys and values are kept in.
+        index_bytes: Of an element of a sparse index, whatever that format.
+    """
     rows: list[tuple[float, ...]] = []
     for group in architecture.layer_groups:
         mixing = group.attention
@@ -55,14 +102,17 @@ def cache_rows(architecture: ModelArchitecture) -> CacheRows:
         if isinstance(mixing, LatentAttention):
             index = mixing.index_cache_elements_per_token
             joint = mixing.cache_elements_per_token - index
+            index_wide = index * index_bytes / bytes_per_element
             read = float(mixing.index_selected_tokens or np.inf)
             absorbed = mixing.absorbed_score_flops_per_pair
-            rows.append((group.count, joint, 1, span, read, False, 0, pair, absorbed))
-            rows.append((group.count, index, 1, span, span, False, 0, 0, 0))
+            rows.append((group.count, joint, 1, span, read, False, 0, pair, absorbed, False))
+            rows.append((group.count, index_wide, 1, span, span, False, 0, 0, 0, False))
         else:
             elements, shards = mixing.cache_elements_per_token, mixing.cache_shard_count
             is_chunked = isinstance(mixing, ChunkedAttention)
-            rows.append((group.count, elements, shards, span, span, is_chunked, state, pair, 0))
+            joint = isinstance(mixing, FullAttention) and mixing.values_are_keys
+            whole = (group.count, elements, shards, span, span, is_chunked, state, pair, 0, joint)
+            rows.append(whole)
     return CacheRows(*np.array(rows, dtype=float).T)
 
 

@@ -112,6 +112,8 @@ class ReplicaShape:
     available_bytes: float
     """Memory of one GPU that programs can address."""
     expert_width_multiple: float
+    index_bytes_per_element: float
+    """Bytes of an element that a sparse index caches."""
     weight_precision: ComputePrecision
     """Mode of the matrix unit for weights in the format."""
     instance_gpu_count: int | None = None
@@ -120,7 +122,11 @@ class ReplicaShape:
     @cached_property
     def cache(self) -> CacheRows:
         """Cached vectors of all layers."""
-        return cache_rows(self.architecture)
+        return cache_rows(
+            self.architecture,
+            bytes_per_element=self.kv_format.bytes_per_element,
+            index_bytes=self.index_bytes_per_element,
+        )
 
     @cached_property
     def experts(self) -> ExpertRows | None:
@@ -229,6 +235,9 @@ class ReplicaShape:
             routed_precision=self.weight_precision,
             has_latent_attention=bool(np.any(self.cache.decode_pair_flops)),
             has_sparse_index=self.indexed_layer_count > 0,
+            has_windows=self.cache.has_windows,
+            has_unequal_layers=self.cache.has_unequal_layers and not self.indexed_layer_count,
+            has_joint_vectors=self.cache.has_joint_vectors,
             is_weight_only=self.is_weight_only,
             tensor_parallel=tensor_parallel,
             has_stages=has_stages,
@@ -322,8 +331,8 @@ class ReplicaShape:
     def sequence_bytes_per_gpu(
         self, recorder: Recorder, memory: MemoryConstants, layout: Layout, tokens: Any
     ) -> Any:
-        """Cache of one sequence on a GPU of the fullest stage. [B]"""
-        rows = self.cache
+        """Cache that the engine holds for one sequence on a GPU of the fullest stage. [B]"""
+        rows = memory.allocation.of(self.cache)
         return recorder.evaluate(
             serving_memory.kv_cache_bytes_per_sequence,
             sequence_tokens=tokens,

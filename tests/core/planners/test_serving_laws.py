@@ -195,6 +195,7 @@ def test_faster_memory_never_slows_a_layout_and_longer_requests_never_fit_more(
             kv_format=snapshot.number_format("bf16"),
             available_bytes=gpu.available_memory_bytes(hbm_fraction=1, gddr_fraction=1),
             expert_width_multiple=1.0,
+            index_bytes_per_element=1.03125,
             weight_precision="fp8",
         )
         needs = shape.needs((ranks,), has_stages=False)

@@ -21,6 +21,7 @@ def shape_of(snapshot, architecture, weights, *, gpu="h100-sxm5-80gb", cache="bf
         kv_format=snapshot.number_format(cache),
         available_bytes=held.available_memory_bytes(hbm_fraction=1, gddr_fraction=1),
         expert_width_multiple=padding,
+        index_bytes_per_element=1.03125,
         weight_precision="bf16",
     )
 
