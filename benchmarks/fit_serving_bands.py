@@ -2,9 +2,9 @@
 
     .venv/bin/python benchmarks/fit_serving_bands.py [--by-source]
 
-Prints low and high of each residual factor in the catalog: quantiles of measured over estimated, groups
-weighing the same, classes of few groups leaning on the wider class. With --by-source it fits again
-with whole sources left out and prints errors and how often the catalog's bands hold there.
+Prints low and high of each residual factor in the catalog: quantiles of measured over estimated,
+groups weighing the same, classes of few groups leaning on the wider class. With --by-source it fits
+again with whole sources left out and prints errors and how often the catalog's bands hold there.
 """
 
 import csv
@@ -54,7 +54,9 @@ def ends(logs: Sequence[tuple[str, float]]) -> np.ndarray:
     return np.interp([TAIL, 1 - TAIL], place, values[order])
 
 
-def bands(rows: Sequence[ScoredRow], snapshot: CatalogSnapshot, cases: dict[str, ServingRow]) -> None:
+def bands(
+    rows: Sequence[ScoredRow], snapshot: CatalogSnapshot, cases: dict[str, ServingRow]
+) -> None:
     """Print low and high of every residual factor of the catalog."""
     logs: dict[str, list[tuple[str, float]]] = {}
     for row in rows:

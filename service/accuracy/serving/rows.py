@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -130,7 +130,9 @@ def resolved(row: Row, snapshot: CatalogSnapshot, recorder: Recorder) -> Serving
     if engine is None:
         raise Unpredictable("engine not known")
     assumed: list[str] = []
-    shape = _shape(row, architecture, gpu, engine, recorder, assumed)
+    shape = _shape(row, architecture, gpu, recorder, assumed)
+    cached = snapshot.formats[_cache_format(row, shape, family_of(engine), assumed)]
+    shape = replace(shape, kv_format=cached)
     layout = _layout(row, shape, recorder, assumed)
     gpu_count = number(row["gpu_count"]) or float(layout.gpu_count)
     lengths = _lengths(row, assumed)
@@ -160,13 +162,9 @@ def _gpu(row: Row, snapshot: CatalogSnapshot) -> Gpu:
 
 
 def _shape(
-    row: Row,
-    architecture: ModelArchitecture,
-    gpu: Gpu,
-    engine: str,
-    recorder: Recorder,
-    assumed: list[str],
+    row: Row, architecture: ModelArchitecture, gpu: Gpu, recorder: Recorder, assumed: list[str]
 ) -> ReplicaShape:
+    """The replica's shape, its cache in 16 bit."""
     formats = recorder.snapshot.formats
     available = available_bytes(gpu, recorder)
     name = _format_name(row["weight_precision"].strip("?"), architecture, gpu)
@@ -185,7 +183,7 @@ def _shape(
         architecture=architecture,
         gpu=gpu,
         weight_format=weights,
-        kv_format=formats[_cache_format(row, gpu, weights.bits, family_of(engine), assumed)],
+        kv_format=formats["bf16"],
         available_bytes=available,
         expert_width_multiple=padding if architecture.is_mixture else 1.0,
         index_bytes_per_element=recorder.assume("sparse_index_bytes_per_element").value,
@@ -200,12 +198,12 @@ def _format_name(written: str, architecture: ModelArchitecture, gpu: Gpu) -> str
     return FORMATS.get(written)
 
 
-def _cache_format(row: Row, gpu: Gpu, weight_bits: int, family: str, assumed: list[str]) -> str:
+def _cache_format(row: Row, shape: ReplicaShape, family: str, assumed: list[str]) -> str:
     written = row["kv_precision"]
     if written:
         return "fp8" if written in {"fp8", "int8"} else "bf16"
     assumed.append("cache format")
-    is_narrow = weight_bits <= 8 and gpu.peak_flop_per_s("fp8") is not None
+    is_narrow = shape.weight_format.bits <= 8 and shape.gpu.peak_flop_per_s("fp8") is not None
     is_tuned = family in CACHE_IN_8_BIT or "MLPerf" in row["engine_version"]
     is_swept = family in SWEPT_IN_8_BIT and row["kind"] in SPEEDS
     return "fp8" if is_narrow and (is_tuned or is_swept) else "bf16"

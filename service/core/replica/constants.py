@@ -265,9 +265,7 @@ def _allocation(look: Lookup, needs: Needs) -> Allocation:
         window_full_length=look.exact("kv_window_full_length_fraction", geometry)
         if needs.has_windows
         else 0.0,
-        uniform_pages=look.exact("kv_uniform_pages_fraction")
-        if needs.has_unequal_layers
-        else 0.0,
+        uniform_pages=look.exact("kv_uniform_pages_fraction") if needs.has_unequal_layers else 0.0,
     )
 
 
