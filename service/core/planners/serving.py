@@ -13,7 +13,8 @@ import numpy as np
 from service.core.errors import InvalidScenario, NoConstants
 from service.core.estimates import Infeasibility, Range, ServingMemory
 from service.core.hardware import Gpu
-from service.core.hours.service_demand import held_replicas_at_peak, resolved_headroom
+from service.core.hours.headroom import resolved_headroom
+from service.core.hours.service_demand import held_replicas_at_peak
 from service.core.parallelism import ParallelLayout
 from service.core.planners.serving_question import (
     check_keys,

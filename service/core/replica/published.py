@@ -31,12 +31,6 @@ define_quantity(
     per="replica",
     formula="answer tokens of a request · requests per second",
 )
-define_quantity(
-    "draft_and_adapter_bytes_per_gpu",
-    unit="B",
-    per="gpu",
-    formula="2 · (weights of the draft model + weights of adapters) / TP, taken out of the pool",
-)
 for _phase in ("decode", "prefill"):
     define_quantity(
         f"{_phase}_intensity_flop_per_byte",

@@ -9,6 +9,7 @@ import numpy as np
 from service.core.errors import InvalidScenario
 from service.core.formulas import serving_memory
 from service.core.recorder import Recorder
+from service.core.registry import define_quantity
 from service.core.replica.constants import MemoryConstants, Needs
 from service.core.replica.passes import Traffic
 from service.core.replica.shape import Layout, ReplicaShape
@@ -19,6 +20,12 @@ PIPELINE_DEGREES = (2, 3, 4, 6, 8, 12, 16)
 """Stages that are tried where tensor parallelism alone does not hold the model."""
 MAXIMUM_RUNNING = 8192
 """Running requests that the search looks at; no engine's default is near it."""
+define_quantity(
+    "draft_and_adapter_bytes_per_gpu",
+    unit="B",
+    per="gpu",
+    formula="2 · (weights of the draft model + weights of adapters) / TP, taken out of the pool",
+)
 
 HeldReplicas = Callable[[Any], Any]
 """Replicas that are held at the busiest hour, from the units a second of one."""
