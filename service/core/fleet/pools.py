@@ -144,7 +144,7 @@ class _Mode:
 
     def _pool(self, size: PoolSize, use: PoolUse) -> PoolInMode:
         work = use.hourly
-        held = float(work.allocated.sum())
+        held = float(work.allocated.sum()) or 1.0  # a run may be over before a double tells
         by_runs = float((work.training_used + work.redo).sum())
         return PoolInMode(
             size=size,
@@ -208,5 +208,5 @@ def _left(uses: tuple[PoolUse, ...]) -> GpusLeft:
     ]
     total: Amounts = np.sum(left, axis=0) if left else np.zeros(1)
     held: Amounts = np.sum([use.hourly.allocated for use in uses], axis=0) if left else np.ones(1)
-    hours = total[held > 0]
+    hours = total[held > 0] if held.any() else np.zeros(1)
     return GpusLeft(least=int(hours.min()), mean=float(hours.mean()), most=int(hours.max()))

@@ -258,7 +258,8 @@ def _least_gpu_count(jobs: Sequence[Job], held: Counts) -> float:
         first = int(min(_earliest(jobs, other) for other in urgent))
         work = sum(other.gpu_hours for other in urgent)
         serving = float(held_until[int(job.due)] - held_until[first])
-        least = max(least, (work + serving) / (job.due - first) * (1 - FLOAT_NOISE))
+        span = max(job.due - first, HOUR_NOISE)  # a run may be over before a double tells
+        least = max(least, (work + serving) / span * (1 - FLOAT_NOISE))
     return least
 
 

@@ -58,6 +58,8 @@ define_quantity(
     formula="start + weights that one node loads / rate at which it reads them, or as given",
 )
 LEAST_AVAILABILITY = 0.5
+LONGEST_START_S = 604_800.0
+"""A week, after which a load that repeats by the week has risen as far as it does."""
 
 
 @dataclass(frozen=True)
@@ -308,6 +310,12 @@ class _Look:
                 replica_start_s=self.recorder.assume("replica_start_s").value,
                 weight_bytes_per_node=weight_bytes,
                 storage_bytes_per_s=rate * BYTES_PER_GB,
+            )
+        if seconds > LONGEST_START_S:
+            raise InvalidScenario(
+                f"a replica would start for {seconds:.3g} s, longer than a week: give the size of "
+                "its weights and the speed of its storage, or duration_s",
+                pointer=f"{self.pointer}/cold_start",
             )
         self.recorder.note("cold_start_s", seconds)
         return float(seconds)

@@ -187,7 +187,7 @@ class _Planning:
             )
             for gpu, items in served.items()
         }
-        if fleet_gpu_count is not None:
+        if fleet_gpu_count is not None and (needs or served):
             return self._in_fleet(needs, served, serving, fleet_gpu_count)
         begun = [run for run in runs if self.timeline.hour_of(run.start) < self.timeline.hour_count]
         training = [
@@ -262,7 +262,7 @@ class _Planning:
         needs = _by_gpu(runs, lambda need: need.gpu)
         served = _by_gpu(services, lambda item: item[0].gpu)
         gpus = list({**needs, **served})
-        if fleet_gpu_count is not None:
+        if fleet_gpu_count is not None and gpus:
             self._only_gpu({**needs, **served})
         pools: list[PoolUse] = []
         for gpu in gpus:
@@ -387,7 +387,7 @@ class _Planning:
                 mean_over_peak_fraction,
                 needed_gpu_hours=hours["used"] + hours["redo"],
                 peak_gpu_count=max(1, pool.needed_peak_gpu_count),
-                hours=pool.hours,
+                hours=pool.hours or 1.0,  # a run may be over before a double tells
             ),
             preempted_gpu_count_per_day=pool.preempted_gpu_count_per_day,
         )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.core.errors import UnknownKey
+from service.core.errors import InvalidScenario, UnknownKey
 from service.core.fleet.pools import estimate_pools
 from service.core.fleet.pools_types import PoolsQuestion
 from tests.pool_builders import run, service, snapshot
@@ -231,3 +231,27 @@ def test_a_day_turned_round_turns_the_answer(day, peak, turn):
     assert counts.ideal_gpu_count == pytest.approx(turned.ideal_gpu_count)
     assert counts.autoscaled_gpu_count == pytest.approx(turned.autoscaled_gpu_count)
     assert counts.whole_instance_gpu_count == turned.whole_instance_gpu_count
+
+
+@pytest.mark.parametrize("fleet", [None, 80])
+def test_a_run_that_is_over_at_once_has_an_answer(fleet):
+    # One token at 1e15 tokens/s: its end is its start to the last digit of a double.
+    instant = trained(gpu_count=8) | {"training_tokens": 1, "sequence_length_tokens": 1}
+    instant |= {"speed": {"kind": "measured", "tokens_per_s_per_gpu": 1e15}}
+    found = estimate([], [instant], fleet_gpu_count=fleet)
+    assert found.separate is not None
+    assert found.shared is not None
+
+
+@pytest.mark.parametrize("fleet", [None, 80])
+def test_a_service_beyond_counting_leaves_pools_without_anything(fleet):
+    found = estimate([served(peak=1e12, capacity=1e-9)], fleet_gpu_count=fleet)
+    assert not found.feasible
+    assert found.separate.pools == ()
+
+
+def test_a_replica_that_starts_for_longer_than_a_week_is_refused():
+    slow = {"weights_gb_per_replica": 1e15, "storage_gb_per_s_per_node": 1e-12}
+    with pytest.raises(InvalidScenario, match="longer than a week") as refusal:
+        estimate([served(headroom=FULL | {"cold_start": slow})])
+    assert refusal.value.pointer == "/serving_services/0/headroom/cold_start"

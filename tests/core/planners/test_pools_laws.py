@@ -49,7 +49,13 @@ def runs(draw, name="run", start=STARTS):
     copy = draw(st.sampled_from((1, 2, 8, 16)))
     gpu_count = copy * draw(st.integers(1, 12))
     return need(
-        run(name, gpu_count=gpu_count, start=draw(start), elastic=draw(st.booleans())),
+        run(
+            name,
+            gpu_count=gpu_count,
+            start=draw(start),
+            elastic=draw(st.booleans()),
+            priority=draw(st.sampled_from((0, 0, 3))),
+        ),
         gpu_count=gpu_count,
         hours=draw(st.floats(1, 1400)),
         copy=copy,
