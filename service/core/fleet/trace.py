@@ -19,6 +19,8 @@ COLUMNS: Sequence[frozenset[str]] = (
 )
 """Names of the three columns without spaces, dashes and underscores, in lower case."""
 LONGEST_SPAN_DAYS = 400
+YEARS = range(1971, 2100)
+"""Years of a trace: those whose clocks are known, wherever they are."""
 POINTER = "/trace_csv"
 
 
@@ -100,14 +102,17 @@ def _fault(line: int, what: str) -> InvalidScenario:
 
 def _seconds(cell: str, line: int) -> float:
     try:
-        when = datetime.fromisoformat(cell)
-        zoned = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
-        return zoned.timestamp()
-    except (ValueError, OverflowError):
+        when = datetime.fromisoformat(cell if cell.isprintable() else "")
+    except ValueError:
         raise _fault(line, f"has no ISO timestamp: {cell[:40]!r}") from None
+    if when.year not in YEARS:
+        raise _fault(line, f"lies before {YEARS.start} or after {YEARS[-1]}: {cell[:40]!r}")
+    zoned = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+    return zoned.timestamp()
 
 
 def _tokens(cell: str, line: int) -> float:
-    if not (cell.isascii() and cell.isdigit()) or len(cell) > len(str(MAX_TOKENS)):
+    is_whole = cell.isascii() and cell.isdigit() and len(cell) <= len(str(MAX_TOKENS))
+    if not is_whole or int(cell) > MAX_TOKENS:
         raise _fault(line, f"has no whole number of tokens: {cell[:40]!r}")
     return float(cell)
