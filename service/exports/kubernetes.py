@@ -145,9 +145,9 @@ def _check(plan: Plan) -> None:
     if not plan.feasible:
         lacks = "; ".join(f"{each.limit}: {each.nearest_fix}" for each in plan.infeasibilities[:3])
         raise NotWritable(f"the plan is infeasible, so it has no pools to write ({lacks})")
-    empty = [f"{pool.name} on {pool.gpu}" for pool in plan.pools if pool.gpu_count == 0]
-    if empty or not plan.pools:
-        raise NotWritable(f"no GPUs are in {', '.join(empty) or 'any pool of the plan'}")
+    if not any(pool.gpu_count for pool in plan.pools):
+        empty = ", ".join(f"{pool.name} on {pool.gpu}" for pool in plan.pools)
+        raise NotWritable(f"no GPUs are in {empty or 'any pool of the plan'}")
 
 
 def _gpus(plan: Plan, snapshot: CatalogSnapshot) -> dict[str, Gpu]:
@@ -162,15 +162,19 @@ def _workloads(plan: Plan, kind: str, gpu: str) -> tuple[str, ...]:
     """Names of the runs or services on a GPU, in the order of the request."""
     scenario = plan.scenario
     asked = scenario.training_runs if kind == "training" else scenario.serving_services
+    hosted = {each.name for each in plan.serving_services if each.hosted_by is not None}
     return tuple(
         each.name
         for each in asked
         if (each.gpu if isinstance(each.gpu, str) else each.gpu.key) == gpu
+        and each.name not in hosted
     )
 
 
 def _queues(plan: Plan) -> Iterator[_Queue]:
     for pool in plan.pools:
+        if not pool.gpu_count:
+            continue  # the tokens of its services are bought
         if pool.name != "shared":
             names = _workloads(plan, pool.name, pool.gpu)
             yield _Queue(pool.name, pool.gpu, pool.gpu_count, names)

@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 
 from tests.api.pages import rows_of
-from tests.core.planners.test_hosted import CHAT, PRICED
+from tests.core.planners.test_hosted import CHAT, PRICED, RENT
 
 
 @pytest.fixture(scope="module")
@@ -47,3 +47,22 @@ def test_it_has_a_workbook_and_no_gpus_to_run(client, plan):
     objects = client.get(f"/v1/plans/{plan['id']}/kubernetes.yaml")
     assert objects.status_code in {200, 409}, objects.text
     assert plan["pools"][0]["gpu_count"] == 0
+
+
+def test_beside_services_on_gpus_only_those_are_run(client):
+    """Two services of one kind of GPU, of which one is bought by tokens."""
+    body = {
+        "name": "both",
+        "scenario": {
+            "horizon": {"start_month": "2027-01", "month_count": 1},
+            "serving_services": [CHAT, CHAT | {"name": "search"}],
+            "pooling": {"kind": "separate"},
+            "procurement": [{"pool": "serving", "service": "chat", "method": PRICED}, RENT],
+        },
+    }
+    plan = client.post("/v1/plans", json=body).json()
+    objects = client.get(f"/v1/plans/{plan['id']}/kubernetes.yaml")
+    assert objects.status_code == 200, objects.text
+    assert "search" in objects.text
+    assert "chat" not in objects.text
+    assert client.get(f"/v1/plans/{plan['id']}/launch").status_code == 200

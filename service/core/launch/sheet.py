@@ -61,6 +61,7 @@ def launch_sheet(
                     recorder,
                 )
                 for service in scenario.serving_services
+                if services[service.name].hosted_by is None  # else the provider runs it
             ),
         ),
     )
