@@ -145,9 +145,11 @@ def _check(plan: Plan) -> None:
     if not plan.feasible:
         lacks = "; ".join(f"{each.limit}: {each.nearest_fix}" for each in plan.infeasibilities[:3])
         raise NotWritable(f"the plan is infeasible, so it has no pools to write ({lacks})")
-    if not any(pool.gpu_count for pool in plan.pools):
-        empty = ", ".join(f"{pool.name} on {pool.gpu}" for pool in plan.pools)
-        raise NotWritable(f"no GPUs are in {empty or 'any pool of the plan'}")
+    empty = [pool for pool in plan.pools if pool.gpu_count == 0]
+    lacking = [pool for pool in empty if _workloads(plan, pool.name, pool.gpu)]
+    if lacking or len(empty) == len(plan.pools):
+        named = ", ".join(f"{pool.name} on {pool.gpu}" for pool in lacking or empty)
+        raise NotWritable(f"no GPUs are in {named or 'any pool of the plan'}")
 
 
 def _gpus(plan: Plan, snapshot: CatalogSnapshot) -> dict[str, Gpu]:
