@@ -21,12 +21,13 @@ from service.api.problems import EXCEPTION_HANDLERS
 from service.api.refusals import REFUSAL_HANDLERS
 from service.api.request_checks import request_checks
 from service.api.routes import ROUTE_HANDLERS
+from service.catalog.repository import read_retirements
 from service.db.errors import DatabaseError
 from service.db.locks import WorkerLocks
 from service.db.reads import ReadPool
 from service.db.session import connect, make_engine
 from service.plans.beside import WORKSHOP
-from service.plans.bodies import PlanBodies
+from service.plans.bodies import PlanBodies, Retirements
 from service.plans.repository import read_body
 from service.settings import DEFAULT_TEAM, Settings
 
@@ -71,6 +72,7 @@ def _database(url: str | None) -> Callable[[Litestar], AbstractAsyncContextManag
                     locks=locks,
                     read_pool=read_pool,
                     plan_bodies=PlanBodies(partial(read_body, read_pool)),
+                    retirements=Retirements(partial(read_retirements, read_pool)),
                 )
                 yield
         finally:

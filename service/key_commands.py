@@ -36,7 +36,7 @@ def add_key_commands(commands: argparse._SubParsersAction[argparse.ArgumentParse
         required=True,
         nargs="+",
         action="extend",
-        choices=[*Scope],
+        choices=[scope.value for scope in Scope],
         help=", ".join(Scope),
         metavar="SCOPE",
     )

@@ -117,6 +117,23 @@ def check_host(inner: ASGIApp, allowed_hosts: Iterable[str]) -> ASGIApp:
     return app
 
 
+def join_conditions(inner: ASGIApp) -> ASGIApp:
+    """Make one line of the lines of If-Match, which is a list (RFC 9110, 5.3).
+
+    The router reads one line alone.
+    """
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        lines = _header_values(scope["headers"], b"if-match")
+        if len(lines) > 1:
+            joined = (b"if-match", ", ".join(lines).encode("latin-1"))
+            others = [pair for pair in scope["headers"] if pair[0] != b"if-match"]
+            scope["headers"] = [*others, joined]
+        await inner(scope, receive, send)
+
+    return app
+
+
 def answer_head_and_options(inner: ASGIApp) -> ASGIApp:
     """Answer HEAD as GET without its body, and OPTIONS with the methods of the address."""
 
@@ -194,8 +211,8 @@ def entity_tag(body: bytes) -> str:
 
 def _names(header: str, tag: str) -> bool:
     """Tell whether If-None-Match names a tag, by weak comparison (RFC 9110, 13.1.2)."""
-    given = {each.strip().removeprefix("W/") for each in header.split(",")}
-    return "*" in given or tag in given
+    given = {each.strip() for each in header.split(",")}
+    return "*" in given or tag in {each.removeprefix("W/") for each in given}
 
 
 def _tag(start: Message, body: bytes) -> str:
@@ -245,7 +262,8 @@ def tag_answers(inner: ASGIApp) -> ASGIApp:
 
 def wrap(inner: ASGIApp, *, allowed_hosts: Iterable[str]) -> ASGIApp:
     """Put the whole edge around an application."""
-    answering = check_host(answer_head_and_options(tag_answers(inner)), allowed_hosts)
+    asked = answer_head_and_options(join_conditions(tag_answers(inner)))
+    answering = check_host(asked, allowed_hosts)
     http = observe(read_refused_bodies(answering))
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

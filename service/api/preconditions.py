@@ -32,4 +32,6 @@ def seen_states(if_match: str | None, noun: str) -> frozenset[str]:
             detail,
             errors=[FieldProblem(parameter="If-Match", detail=detail)],
         )
-    return frozenset(tag.strip() for tag in if_match.split(","))
+    given = frozenset(tag.strip() for tag in if_match.split(","))
+    # `*` stands alone or not at all: in a list it would undo the tags beside it.
+    return given if len(given) == 1 else given - {"*"}

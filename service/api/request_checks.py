@@ -72,12 +72,22 @@ def _check_ids(request: Request[Any, Any, Any], known: Mapping[str, Mapping[str,
             raise ProblemError(ProblemKind.VALIDATION, detail, errors=[error])
 
 
+def _check_headers(request: Request[Any, Any, Any]) -> None:
+    """Refuse two names for one request: whichever were taken, the caller may mean the other."""
+    if len(request.headers.getall("idempotency-key", [])) > 1:
+        error = FieldProblem(
+            parameter="Idempotency-Key", detail="This header is given more than once."
+        )
+        detail = "A header is not acceptable; see errors."
+        raise ProblemError(ProblemKind.MALFORMED_REQUEST, detail, errors=[error])
+
+
 async def _check_body(request: Request[Any, Any, Any]) -> None:
     content_types = request.headers.getall("content-type", [])
     is_json = len(content_types) == 1 and CONTENT_TYPE.fullmatch(content_types[0])
     charsets = {name.lower() for each in content_types for name in CHARSET.findall(each)}
-    encoding = request.headers.get("content-encoding", "identity").lower()
-    if not is_json or charsets - {"utf-8"} or encoding != "identity":
+    encodings = {each.lower() for each in request.headers.getall("content-encoding", [])}
+    if not is_json or charsets - {"utf-8"} or encodings - {"identity"}:
         raise ProblemError(
             ProblemKind.UNSUPPORTED_MEDIA_TYPE,
             f"Send {JSON_MEDIA_TYPE} in UTF-8 without content encoding.",
@@ -102,6 +112,7 @@ def request_checks(
         known = known_parameters.get(str(handler.operation_id), {})
         _check_query(request, known)
         _check_ids(request, known)
+        _check_headers(request)
         if "data" in handler.parsed_fn_signature.parameters:
             await _check_body(request)
 

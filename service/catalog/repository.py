@@ -19,6 +19,7 @@ from service.catalog.content import (
 )
 from service.catalog.release import LATEST, Release, UnknownRelease
 from service.core.errors import UnknownKey
+from service.db.reads import ReadPool
 from service.db.tables import CatalogEntry, CatalogRelease
 
 Session = AsyncSession
@@ -49,6 +50,18 @@ async def list_releases(
         bound = cast(func.string_to_array(before, "."), ARRAY(Integer))
         query = query.where(bound > _VERSION_NUMBERS)
     return [_release(row) for row in await session.scalars(query)]
+
+
+async def read_retirements(pool: ReadPool) -> dict[str, datetime]:
+    """When each retired release was retired, by version."""
+    statement = (
+        "SELECT array_agg(version) AS versions, array_agg(retired_at) AS days"
+        " FROM catalog_release WHERE retired_at IS NOT NULL"
+    )
+    row = await pool.fetch_row(statement)
+    if row is None or row["versions"] is None:
+        return {}
+    return dict(zip(row["versions"], row["days"], strict=True))
 
 
 async def find_release(

@@ -96,6 +96,8 @@ def plan_workbook(plan: Plan, lines: Sequence[CostLine]) -> bytes:
     """Write a plan with fewer lines than `ROW_LIMIT`: its sums, its inputs and its lines."""
     buffer = BytesIO()
     book = _Book.opened(buffer, len(lines))
+    # A plan never changes, so its file does not either: else it would be stamped with this moment.
+    book.file.set_properties({"created": plan.created_at})
     _write_sums(book, plan, lines)
     _write_inputs(book, plan)
     sheet = book.file.add_worksheet("Lines")

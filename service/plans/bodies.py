@@ -1,14 +1,26 @@
-"""The hot read: bytes of plans, kept for a while in the process because they never change."""
+"""The hot read: bytes of plans, kept for a while in the process because they never change.
 
+What changes around a plan, the retirement of its release, is read anew every second.
+"""
+
+import asyncio
+import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
 from uuid import UUID
+
+import msgspec
 
 from service.plans.repository import StoredBody
 
 ReadBody = Callable[[str, UUID], Awaitable[StoredBody | None]]
 """Reads a plan of a team from the database."""
+ReadRetirements = Callable[[], Awaitable[Mapping[str, datetime]]]
+"""Reads which releases are retired since when."""
 KEPT_BYTES = 32 * 2**20
+RETIREMENTS_KEPT_S = 1.0
+"""How late a read may tell that a release was retired: less than a person needs to act on it."""
 
 
 class PlanBodies:
@@ -43,3 +55,42 @@ class PlanBodies:
         while self._size > self._limit:
             _, oldest = self._kept.popitem(last=False)
             self._size -= len(oldest.body)
+
+
+class _Release(msgspec.Struct):
+    version: str
+
+
+class _Document(msgspec.Struct):
+    """What is looked at in a plan's bytes; the rest is passed over."""
+
+    catalog_release: _Release
+
+
+_DOCUMENT = msgspec.json.Decoder(_Document)
+
+
+class Retirements:
+    """Tells since when the release of a plan is retired, at most some time late."""
+
+    def __init__(self, read: ReadRetirements, *, kept_s: float = RETIREMENTS_KEPT_S) -> None:
+        self._read = read
+        self._kept_s = kept_s
+        self._known: Mapping[str, datetime] = {}
+        self._good_until = float("-inf")
+        self._reading = asyncio.Lock()
+
+    async def of_plan(self, body: bytes) -> datetime | None:
+        """Return when the release that a plan rests on was retired, None while it is not."""
+        known = await self._current()
+        # Most of the time nothing is retired, and no plan is looked into.
+        return known.get(_DOCUMENT.decode(body).catalog_release.version) if known else None
+
+    async def _current(self) -> Mapping[str, datetime]:
+        if time.monotonic() >= self._good_until:
+            async with self._reading:
+                if time.monotonic() >= self._good_until:
+                    asked_at = time.monotonic()
+                    self._known = await self._read()
+                    self._good_until = asked_at + self._kept_s
+        return self._known

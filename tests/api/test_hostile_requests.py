@@ -311,6 +311,7 @@ def test_json_that_is_no_object_is_422(refused, body):
         {"Content-Type": "application/json; a=b; CharSet = latin-1"},
         {"Content-Type": "application/json, text/plain"},
         {"Content-Encoding": "gzip"},
+        {"Content-Encoding": "identity, gzip"},
     ],
     ids=str,
 )
@@ -376,3 +377,16 @@ def test_an_idempotency_key_out_of_its_bounds_is_422(refused, key):
     problem = refused(GOOD, 422, **{"Idempotency-Key": key.encode("latin-1")})
     [error] = problem["errors"]
     assert error["parameter"] == "Idempotency-Key"
+
+
+def test_a_second_line_of_a_header_is_not_passed_over(client):
+    """Whichever line a reader takes, the caller may mean the other."""
+    good = [("Content-Type", "application/json")]
+    encoded = [*good, ("Content-Encoding", "identity"), ("Content-Encoding", "gzip")]
+    assert client.post("/v1/plans", json=GOOD, headers=encoded).status_code == 415
+    named = [*good, ("Idempotency-Key", "one"), ("Idempotency-Key", "two")]
+    before = client.get("/v1/plans", params={"limit": 1}).json()
+    refused = client.post("/v1/plans", json=GOOD, headers=named)
+    assert (refused.status_code, refused.json()["type"]) == (400, "/problems/malformed-request")
+    assert refused.json()["errors"][0]["parameter"] == "Idempotency-Key"
+    assert client.get("/v1/plans", params={"limit": 1}).json() == before

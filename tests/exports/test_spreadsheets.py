@@ -147,3 +147,10 @@ def test_inputs_have_a_sheet_of_their_own():
 def test_a_plan_without_lines_still_has_a_workbook():
     book = openpyxl.load_workbook(io.BytesIO(plan_workbook(plan(()), ())), data_only=True)
     assert sums(book["Summary"])["total"] == 0
+
+
+def test_the_workbook_of_a_plan_is_stamped_with_the_plan_s_time():
+    """So that it is the same file, and has the same tag, whenever it is made."""
+    stamps = openpyxl.load_workbook(io.BytesIO(plan_workbook(plan(), LINES))).properties
+    assert stamps.created.replace(tzinfo=UTC) == NOON
+    assert stamps.modified.replace(tzinfo=UTC) == NOON

@@ -1,10 +1,11 @@
 """Plans kept in the process: the same bytes, within a size, never across teams."""
 
+from datetime import UTC, datetime
 from uuid import UUID
 
 import pytest
 
-from service.plans.bodies import PlanBodies
+from service.plans.bodies import PlanBodies, Retirements
 from service.plans.repository import StoredBody
 
 ONE, TWO, THREE = (UUID(int=number) for number in (1, 2, 3))
@@ -60,3 +61,31 @@ async def test_a_plan_larger_than_the_room_is_not_kept(store):
     await kept.find("a", ONE)
     await kept.find("a", ONE)
     assert len(reads) == 2
+
+
+BODY = b'{"id":"x","catalog_release":{"version":"2026.11.1","digest":"sha256:0"},"totals":null}'
+DAY = datetime(2026, 11, 30, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("kept_s", "known_later"),
+    [(0.0, DAY), (3600.0, None)],
+    ids=["at once", "within the hour"],
+)
+async def test_a_retirement_is_known_once_what_was_read_is_too_old(kept_s, known_later):
+    days = {}
+
+    async def read():
+        return dict(days)
+
+    retirements = Retirements(read, kept_s=kept_s)
+    assert await retirements.of_plan(BODY) is None
+    days["2026.11.1"] = DAY
+    assert await retirements.of_plan(BODY) == known_later
+
+
+async def test_a_plan_on_another_release_is_not_said_to_rest_on_a_retired_one():
+    async def read():
+        return {"2026.10.1": DAY}
+
+    assert await Retirements(read).of_plan(BODY) is None

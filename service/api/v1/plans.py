@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from litestar import Request, Response, get
+from litestar.datastructures import ResponseHeader
 from litestar.di import NamedDependency, Provide
 from litestar.params import FromPath, QueryParameter
 from litestar.response import Stream
@@ -21,7 +22,7 @@ from service.core.plans import Plan, PlanSummary
 from service.core.value import Value
 from service.exports.filename import content_disposition
 from service.exports.plans import PLAN_COLUMNS
-from service.exports.table import csv_stream
+from service.exports.table import cell_text, csv_stream
 from service.plans import read
 from service.plans.errors import PlanNotFound
 from service.plans.identity import plan_etag
@@ -47,6 +48,12 @@ CreatedBefore = Annotated[
     str | None,
     QueryParameter(description="Made before this time.", schema_extra={"format": "date-time"}),
 ]
+RETIRED_HEADER = ResponseHeader(
+    name="Catalog-Release-Retired-At",
+    description="When the catalog release that the plan rests on was retired; absent while it is"
+    " not. The plan itself never changes, so its bytes do not say so.",
+    documentation_only=True,
+)
 DerivedFrom = Annotated[UUID | None, QueryParameter(description="Re-runs of this plan.")]
 
 
@@ -147,13 +154,19 @@ async def export_plans_csv(
     operation_id="get_plan",
     tags=["plans"],
     responses=problem_responses(404),
+    response_headers=[RETIRED_HEADER],
 )
 async def get_plan(plan_id: FromPath[UUID], request: Request[Any, Any, Any]) -> Response[Plan]:
-    """Read a plan: the bytes that were answered when it was made."""
+    """Read a plan: the bytes that were answered when it was made.
+
+    What has changed since stands beside them: `Catalog-Release-Retired-At`, within a second.
+    """
     # The one hot read: what it needs is looked up without the detour of dependencies.
     stored = await request.app.state.plan_bodies.find(request.auth.team, plan_id)
     if stored is None:
         raise PlanNotFound(plan_id)
     headers = {"ETag": plan_etag(plan_id, stored.schema_version)}
+    if retired_at := await request.app.state.retirements.of_plan(stored.body):
+        headers["Catalog-Release-Retired-At"] = cell_text(retired_at)
     answer: Response[Any] = Response(stored.body, media_type=JSON, headers=headers)
     return answer
