@@ -60,6 +60,8 @@ class _Builder:
     file: str
     lines: dict[Place, int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
+    open: set[int] = field(default_factory=set)
+    """Parts that are being built: one that comes again within itself would have no end."""
     scalars: Any = field(default_factory=yaml.constructor.SafeConstructor)
 
     def fault(self, node: Any, message: str) -> None:
@@ -67,11 +69,18 @@ class _Builder:
 
     def build(self, node: Any, path: Place) -> Any:
         self.lines.setdefault(path, node.start_mark.line + 1)
-        if isinstance(node, yaml.MappingNode):
-            return self._mapping(node, path)
-        if isinstance(node, yaml.SequenceNode):
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node)
+        if id(node) in self.open:
+            self.fault(node, "this part holds itself by an alias")
+            return None
+        self.open.add(id(node))
+        try:
+            if isinstance(node, yaml.MappingNode):
+                return self._mapping(node, path)
             return [self.build(item, (*path, index)) for index, item in enumerate(node.value)]
-        return self._scalar(node)
+        finally:
+            self.open.remove(id(node))
 
     def _mapping(self, node: Any, path: Place) -> dict[str, Any]:
         values: dict[str, Any] = {}
@@ -97,7 +106,11 @@ class _Builder:
             # YAML 1.1 reads 12:30 as 750 and 010 as 8; neither is ever what a person meant.
             self.fault(node, f"{node.value!r} is no plain number or date; quote it if it is text")
             return None
-        return self.scalars.construct_object(node)
+        try:
+            return self.scalars.construct_object(node)
+        except ValueError as error:  # the 31st of September
+            self.fault(node, f"{node.value!r} cannot be: {error}")
+            return None
 
 
 def read_document(folder: Path, path: Path) -> Document:

@@ -27,7 +27,8 @@ from service.core.value import (
 )
 
 UnitT = TypeVar("UnitT", bound=str)
-Sources = Annotated[list[LongText], Field(min_length=1)]
+Source = Annotated[LongText, Field(pattern=r"\S")]
+Sources = Annotated[list[Source], Field(min_length=1)]
 
 
 class Strict(BaseModel):
@@ -63,7 +64,7 @@ class Fact(Strict, Generic[UnitT]):
     """The figure."""
     unit: UnitT
     """Its unit; each field takes one unit alone."""
-    source: LongText | None = None
+    source: Source | None = None
     """Where this figure comes from, when not from the entry's sources."""
     verified: bool | None = None
     """False when this figure rests on memory or on one weak source."""
@@ -95,7 +96,7 @@ class PeakFacts(Strict):
     """FP4 dense rate."""
     int8: Positive | None = None
     """INT8 dense rate."""
-    unusual_ratios: dict[Literal["fp8", "fp4", "int8"], LongText] = Field(default_factory=dict)
+    unusual_ratios: dict[Literal["fp8", "fp4", "int8"], Source] = Field(default_factory=dict)
     """Rates that do not stand in the usual ratio to BF16, each with the reason why it is right."""
 
 

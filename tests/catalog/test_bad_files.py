@@ -66,6 +66,11 @@ PLACES = {
 }
 REASONS = {
     "gpu_sparse_peak": "fp8 is 4.00 times 16 bit",
+    # 30,000 / 2,500 = 12, more than twice the usual 4.
+    "gpu_sparse_peak_explained_away": "fp4 is 12.00 times 16 bit",
+    "gpu_blank_source": "String should match pattern",
+    "gpu_impossible_day": "day is out of range",
+    "gpu_alias_within_itself": "holds itself by an alias",
     "gpu_needless_exception": "has the usual ratio",
     "gpu_without_source": "no source",
     "gpu_without_check_day": "no day of the last check",
