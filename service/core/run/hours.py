@@ -78,18 +78,37 @@ class FailureModel:
     def goodput_factors(self, gpu_count: int) -> list[Factor]:
         """By how much each uncertain input alone moves the goodput."""
         typical = self.goodput(gpu_count)
-        factors = []
-        for name in UNCERTAIN:
-            given: Factor = getattr(self, name)
-            ends = [typical, *(self.goodput(gpu_count, {name: e}) for e in (given.low, given.high))]
-            factors.append(Factor(typical, max(min(ends), LEAST_GOODPUT * typical), max(ends)))
-        return factors
+        return [
+            Factor(typical, max(min(ends), LEAST_GOODPUT * typical), max(ends))
+            for ends in self._goodput_ends(gpu_count)
+        ]
+
+    def _goodput_ends(self, gpu_count: int) -> list[list[float]]:
+        """Goodput at the typical value and at both ends of each uncertain input alone."""
+        typical = self.goodput(gpu_count)
+        given: list[tuple[str, Factor]] = [(name, getattr(self, name)) for name in UNCERTAIN]
+        return [
+            [typical, *(self.goodput(gpu_count, {name: end}) for end in (factor.low, factor.high))]
+            for name, factor in given
+        ]
+
+    def _goodput_range(self, gpu_count: int) -> tuple[float, float]:
+        """Low and high goodput; a loss that exceeds the time is no factor of anything.
+
+        There the range is that of the one input which moves the goodput most.
+        """
+        goodput = self.goodput(gpu_count)
+        if goodput <= 0:
+            ends = [end for pair in self._goodput_ends(gpu_count) for end in pair]
+            return min(ends), min(1.0, max(ends))
+        slow, fast = spread(self.goodput_factors(gpu_count))
+        return goodput / slow, min(1.0, goodput * fast)
 
     def publish(self, gpu_count: int, recorder: Recorder) -> None:
         """Record the goodput, what failures cost, and the interval that would cost least."""
         inputs = self._inputs(gpu_count)
         goodput = self.goodput(gpu_count)
-        slow, fast = spread(self.goodput_factors(gpu_count))
+        low, high = self._goodput_range(gpu_count)
         recorder.evaluate(
             reliability.failures_per_day,
             failures_per_1000_node_days=self.failures_per_1000_node_days.value,
@@ -104,8 +123,8 @@ class FailureModel:
         )
         recorder.evaluate(
             reliability.goodput_fraction,
-            low=goodput / slow,
-            high=min(1.0, goodput * fast),
+            low=low,
+            high=high,
             **inputs,
         )
         recorder.evaluate(

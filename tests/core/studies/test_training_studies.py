@@ -410,3 +410,23 @@ def test_unverified_constants_are_named():
     found = a_run(gpu="mi300x-192gb")
     [advisory] = [one for one in found.advisories if one.code == "unverified_facts"]
     assert "cdna" in advisory.message
+
+
+@pytest.mark.parametrize("failures", [1, 10, 30, 100, 3000])
+def test_goodput_stands_in_its_range_also_where_failures_take_more_than_the_time(failures):
+    """30 in 1,000 node-days are 61 a day on 2,048 servers; at 900 s lost and 1,200 s to restart
+    they take 129,000 of a day's 86,400 s.
+    """
+    question = GoodputQuestion.model_validate(
+        {
+            "gpu": "h100-sxm5-80gb",
+            "gpu_count": 16384,
+            "reliability": {"failures_per_1000_node_days": failures, "checkpoint_save_s": 10},
+        }
+    )
+    answer = estimate_goodput(question, snapshot())
+    [found] = [each for each in answer.quantities if each.name == "goodput_fraction"]
+    assert found.low <= found.value <= found.high <= 1
+    assert (found.value > 0) == (failures <= 10)
+    shown = answer.goodput_fraction
+    assert shown.low <= shown.value <= shown.high <= 1
