@@ -12,7 +12,7 @@ from service.core.estimates import Advisory, Infeasibility, Quantity
 from service.core.plans import ReleaseChoice
 from service.core.recorder import Recorder
 from service.core.snapshot import CatalogSnapshot, ReleaseRef
-from service.core.value import IsoDate, Number, Provenance, Text, Value
+from service.core.value import IsoDate, Key, Number, Provenance, Text, Value
 
 ENTRY_FIELDS = {
     "gpu": "gpus",
@@ -46,6 +46,13 @@ class EstimateQuestion(Value):
         dict[AssumptionName, Number], Field(max_length=200, default_factory=dict)
     ]
     """Other values for named assumptions of the catalog."""
+
+
+class PricedQuestion(EstimateQuestion):
+    """A question whose rented GPUs may have prices that the team has negotiated."""
+
+    price_book: Key | None = None
+    """Price book of the team whose negotiated prices stand above the catalog's; null takes none."""
 
 
 class EstimateAnswer(Value):

@@ -73,6 +73,11 @@ class RentalPrice(Value):
         """True when nothing that must be paid is missing from the price."""
         return self.billing_basis != "accelerator_only" or self.host_price_per_gpu_hour is not None
 
+    @property
+    def is_of_an_instance(self) -> bool:
+        """True when its GPUs are rented together: a price by the GPU says nothing of that."""
+        return self.billing_basis in {"instance", "chip_with_host"}
+
     def holds_on(self, day: "IsoDate") -> bool:
         """True when the price is in force on a day."""
         return self.valid_from <= day and (self.valid_to is None or day <= self.valid_to)

@@ -54,9 +54,18 @@ UNITS: Mapping[str, str] = {
     "kW_month": "kW-Months",
     "kWh": "kWh",
     "million_input_tokens": "Million Input-Tokens",
+    "million_cached_input_tokens": "Million Cached-Input-Tokens",
     "million_output_tokens": "Million Output-Tokens",
 }
-USED_UNITS = frozenset({"gpu_hour", "kWh", "million_input_tokens", "million_output_tokens"})
+USED_UNITS = frozenset(
+    {
+        "gpu_hour",
+        "kWh",
+        "million_input_tokens",
+        "million_cached_input_tokens",
+        "million_output_tokens",
+    }
+)
 """Units of what is paid by use; everything else is paid month by month."""
 
 

@@ -129,10 +129,16 @@ async def _snapshot(
     open_session: OpenSession, request: PlanRequest, now: datetime, load_snapshot: SnapshotLoader
 ) -> CatalogSnapshot:
     as_of_date = request.as_of_date or now.astimezone(UTC).date()
-    name = request.scenario.price_book
     async with open_session() as session:
         snapshot = await load_snapshot(session, request.catalog_release, as_of_date)
-        book = None if name is None else await find_price_book(session, name)
+        return await with_price_book(session, snapshot, request.scenario.price_book)
+
+
+async def with_price_book(
+    session: Session, snapshot: CatalogSnapshot, name: str | None
+) -> CatalogSnapshot:
+    """A snapshot with a price book of the team; without one where the team has none so named."""
+    book = None if name is None else await find_price_book(session, name)
     return snapshot if book is None else replace(snapshot, price_book=book)
 
 

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from service.core.answers import EstimateAnswer, EstimateQuestion
+from service.core.answers import EstimateAnswer, EstimateQuestion, PricedQuestion
+from service.core.costs.negotiated import check_price_book
 from service.core.snapshot import CatalogSnapshot
 from service.plans.beside import run_beside_the_loop
-from service.plans.create import SnapshotLoader
+from service.plans.create import SnapshotLoader, with_price_book
 from service.plans.repository import OpenSession
 
 Question = TypeVar("Question", bound=EstimateQuestion)
@@ -28,9 +29,13 @@ async def answer_estimate(
 
     Raises:
         TooMuchAtOnce, TookTooLong: the estimate cannot be made now, or not in time.
-        CoreError: the question names what the release does not hold, or contradicts itself.
+        CoreError: the question names what the release does not hold, or a price book that the team
+            does not have, or contradicts itself.
     """
     as_of_date = question.as_of_date or now.astimezone(UTC).date()
     async with open_session() as session:
         snapshot = await load_snapshot(session, question.catalog_release, as_of_date)
+        if isinstance(question, PricedQuestion):
+            snapshot = await with_price_book(session, snapshot, question.price_book)
+            check_price_book(question.price_book, snapshot, pointer="/price_book")
     return await run_beside_the_loop(planner, question, snapshot)

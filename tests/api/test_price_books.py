@@ -231,6 +231,73 @@ def test_a_plan_without_a_book_has_none(client):
     assert plan["price_book"] is None
 
 
+RUN = {
+    "name": "tune",
+    "architecture": "llama-3.1-8b",
+    "gpu": "h100-sxm5-80gb",
+    "training_tokens": 10**9,
+    "sizing": {"kind": "gpu_count", "gpu_count": 8},
+    "speed": {"kind": "measured", "tokens_per_s_per_gpu": 5000},
+}
+QUESTIONS = {
+    "ownership": {
+        "gpu": "h100-sxm5-80gb",
+        "gpu_count": 8,
+        "method": {"kind": "own"},
+        "utilization_fraction": 0.5,
+    },
+    "crossover": {
+        "architecture": "llama-3.1-8b",
+        "gpu": "h100-sxm5-80gb",
+        "training_tokens": 10**12,
+        "traffic": {"kind": "preset", "preset": "product"},
+    },
+    "training-run": {"run": RUN},
+    "serving-size": {
+        "architecture": "llama-3.1-8b",
+        "load": {"kind": "peak_requests", "peak_requests_per_s": 2},
+        "input_tokens_mean": 100,
+        "output_tokens_mean": 100,
+        "gpus": ["h100-sxm5-80gb"],
+        "weight_format": "bf16",
+        "kv_cache_format": "bf16",
+    },
+}
+NEGOTIATED = ROW | {"provider": "lambda", "price_per_gpu_hour": "0.5", "note": "n" * 2000}
+
+
+def priced(kind, answer):
+    """Where the price of a GPU-hour comes from, and what it is."""
+    if kind == "ownership":
+        return answer["rent"]["price_source"], answer["rent"]["price_per_gpu_hour"]
+    if kind == "crossover":
+        return answer["price_source"], answer["training_price_per_gpu_hour"]
+    [option] = answer["options"]
+    return option["price_source"], option["price_per_gpu_hour"]
+
+
+@pytest.mark.parametrize("kind", QUESTIONS)
+def test_estimates_take_negotiated_prices_too(client, kind):
+    book = create(client, rows=[NEGOTIATED]).json()["key"]
+    response = client.post(f"/v1/estimates/{kind}", json=QUESTIONS[kind] | {"price_book": book})
+    assert response.status_code == 200, response.text
+    answer = response.json()
+    if kind == "training-run":
+        # It shows no source: 10^9 tokens at 5,000 a second and GPU, and what failures add.
+        assert float(answer["amount"]) == pytest.approx(answer["gpu_hours"] * 0.5, abs=0.006)
+        return
+    source, price = priced(kind, answer)
+    assert source.startswith(f"price book {book}, revision 1: nnn")
+    assert Decimal(price) == Decimal("0.5")
+
+
+@pytest.mark.parametrize("kind", QUESTIONS)
+def test_an_estimate_with_a_book_that_is_not_there_is_refused(client, kind):
+    body = QUESTIONS[kind] | {"price_book": "no-such-book"}
+    found = problem(client.post(f"/v1/estimates/{kind}", json=body), 422, "validation")
+    assert [each["pointer"] for each in found["errors"]] == ["/price_book"]
+
+
 def test_every_operation_on_price_books_is_tried_with_two_teams():
     described = {
         operation["operationId"]
@@ -265,6 +332,8 @@ def test_a_book_belongs_to_its_team_alone(teams):
         problem(refused, 404, "not-found")
     assert ours.get("/v1/price-books").json()["items"] == []
     problem(plan_with(ours, key), 422, "validation")
+    asked = QUESTIONS["ownership"] | {"price_book": key}
+    problem(ours.post("/v1/estimates/ownership", json=asked), 422, "validation")
     own = create(ours, key, note="ours")  # the same name, in a team of its own
     assert ours.get(address).json() == own.json()
     assert [book["note"] for book in ours.get("/v1/price-books").json()["items"]] == ["ours"]

@@ -57,7 +57,8 @@ FROZEN = {
         PLAN_COLUMNS,
         (
             "id,name,created_at,catalog_release,as_of_date,engine_version,derived_from,feasible,"
-            "peak_gpu_count,gpu_hours,amount,cash_amount,training_amount,serving_amount,currency"
+            "peak_gpu_count,gpu_hours,amount,cash_amount,training_amount,serving_amount,currency,"
+            "catalog_release_retired_at"
         ),
     ),
     "comparison": (

@@ -19,6 +19,7 @@ import pytest
 
 from service.exports.focus import FOCUS_FORM, focus_charges, focus_columns
 from service.exports.table import csv_bytes
+from tests.exports.bought_plans import bought_plan
 from tests.plans.examples import JANUARY, JANUARY_AMOUNT, line, money, serving_line, summary
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -160,6 +161,37 @@ def validated(folder, data):
 @needs_validator
 def test_the_validator_of_the_specification_finds_no_fault(tmp_path):
     report = validated(tmp_path, content())
+    assert "Validation succeeded." in report, report
+
+
+def bought():
+    """The file of a plan that is bought in every way, and its totals."""
+    plan, listed, lines = bought_plan()
+    data = csv_bytes(focus_columns(listed), list(focus_charges(lines)), form=FOCUS_FORM)
+    return plan.totals, data
+
+
+def test_a_plan_bought_in_every_way_is_a_bill_of_its_totals():
+    totals, data = bought()
+    found = list(csv.DictReader(io.StringIO(data.decode(), newline=""), strict=True))
+    assert sum(Decimal(row["EffectiveCost"]) for row in found) == totals.amount
+    assert sum(Decimal(row["BilledCost"]) for row in found) == totals.cash_amount
+    tokens = {row["PricingUnit"] for row in found if row["ServiceName"] == "hosted_tokens"}
+    assert tokens == {
+        "Million Input-Tokens",
+        "Million Cached-Input-Tokens",
+        "Million Output-Tokens",
+    }
+    sunk = [
+        row for row in found if row["ServiceName"] == "hardware" and row["BilledCost"] == "0.00"
+    ]
+    assert sunk
+    assert {row["ChargeCategory"] for row in sunk} == {"Usage"}
+
+
+@needs_validator
+def test_the_validator_finds_no_fault_in_a_plan_bought_in_every_way(tmp_path):
+    report = validated(tmp_path, bought()[1])
     assert "Validation succeeded." in report, report
 
 

@@ -5,7 +5,7 @@ The lines are those of the contract's January, 2,948,382.72 in all, and a credit
 
 import io
 from datetime import UTC, date, datetime
-from decimal import Decimal
+from decimal import ROUND_HALF_EVEN, Decimal
 from uuid import UUID
 
 import openpyxl
@@ -15,6 +15,7 @@ from service.exports.plan_lines import plan_line_columns
 from service.exports.table import CsvForm, csv_bytes
 from service.exports.workbook import plan_workbook
 from service.plans.create import make_plan
+from tests.exports.bought_plans import bought_plan
 from tests.exports.libreoffice import ENGLISH, GERMAN, needs_libreoffice, reopened
 from tests.plans.examples import (
     ASSUMPTIONS,
@@ -106,6 +107,58 @@ def test_a_spreadsheet_recalculates_the_sums_of_the_workbook(tmp_path):
     credit = by_header(book["Lines"])[-1]
     assert credit["workload"] == NAME
     assert credit["charge_period_end"] == datetime(2027, 3, 1)  # noqa: DTZ001 a cell has no zone
+
+
+def test_the_sample_is_bought_in_every_way():
+    _, _, lines = bought_plan()
+    assert {line.purchase_kind for line in lines} == {"owned", "hosted", "committed_1yr", "spot"}
+    assert {line.use for line in lines} == {"used", "idle", "redo", "unused_commitment"}
+    units = {line.unit for line in lines if line.purchase_kind == "hosted"}
+    assert {f"million_{kind}_tokens" for kind in ("input", "cached_input", "output")} == units
+    assert any(line.formula.startswith("sunk") for line in lines)
+    hardware = [each for each in lines if each.category == "hardware" and each.cash_amount]
+    assert len({line.month for line in hardware}) > 1  # bought in more than one month
+    assert {line.workload for line in lines} >= {"-1+2", "=1+1", "@bought"}
+
+
+@needs_libreoffice
+@pytest.mark.parametrize(
+    ("form", "language"),
+    [(CsvForm(), ENGLISH), (CsvForm(byte_order_mark=True, decimal_comma=True), GERMAN)],
+)
+def test_a_spreadsheet_sums_a_plan_bought_in_every_way_to_its_totals(tmp_path, form, language):
+    """Each line again by the spreadsheet's numbers: the digits that a double identifies."""
+    bought, listed, lines = bought_plan()
+    source = tmp_path / "lines.csv"
+    source.write_bytes(csv_bytes(plan_line_columns(listed), lines, form=form))
+    book = reopened(source, tmp_path, separator=form.separator, language=language)
+    rows = by_header(book.active)
+    assert len(rows) == len(lines)
+    for name in ("amount", "cash_amount"):
+        assert sum(Decimal(str(row[name])) for row in rows) == getattr(bought.totals, name)
+    for row, each in zip(rows, lines, strict=True):
+        exact = Decimal(str(row["quantity"])) * Decimal(str(row["unit_price"]))
+        assert exact.quantize(Decimal("0.01"), ROUND_HALF_EVEN) == each.amount
+        assert (row["workload"] or "").lstrip("'") == (each.workload or "")
+        assert row["plan_name"].lstrip("'") == bought.name
+
+
+@needs_libreoffice
+def test_a_spreadsheet_recalculates_the_workbook_of_a_plan_bought_in_every_way(tmp_path):
+    bought, _, lines = bought_plan()
+    bare = openpyxl.load_workbook(io.BytesIO(plan_workbook(bought, lines)))
+    source = tmp_path / "plan.xlsx"
+    bare.save(source)
+    book = reopened(source, tmp_path)
+    labels = {row[0]: row[1:3] for row in book["Summary"].iter_rows(values_only=True) if row[0]}
+    assert labels["total"] == pytest.approx(
+        (float(bought.totals.amount), float(bought.totals.cash_amount)), abs=0.001
+    )
+    for month in bought.months:
+        assert labels[month.month][0] == pytest.approx(float(month.amount), abs=0.001)
+    tokens = sum(line.amount for line in lines if line.category == "hosted_tokens")
+    assert labels["hosted_tokens"][0] == pytest.approx(float(tokens), abs=0.001)
+    assert {row["workload"] for row in by_header(book["Lines"])} >= {"-1+2", "=1+1", "@bought"}
 
 
 def test_the_workbook_shows_values_to_readers_that_do_not_calculate():

@@ -12,7 +12,7 @@ from service.api.problems import problem_responses
 from service.catalog.snapshots import load_snapshot
 from service.core.money import crossover, fleet_ownership
 from service.core.money.crossover import CrossoverAnswer, CrossoverQuestion
-from service.core.money.fleet_ownership import OwnershipAnswer, OwnershipQuestion
+from service.core.money.fleet_ownership_types import OwnershipAnswer, OwnershipQuestion
 from service.plans.estimate import answer_estimate
 
 

@@ -1,7 +1,6 @@
 """Which price of hosted tokens a service takes, and why others may not be used."""
 
 from collections.abc import Iterable
-from decimal import Decimal
 
 from service.core.architecture.model import ModelArchitecture
 from service.core.costs.terms import HostedTokens
@@ -23,16 +22,18 @@ def hosted_terms(
 ) -> HostedTokens | str:
     """What a service's tokens cost, or which price to ask for instead.
 
-    Where several prices match, the cheapest for the service's mix of input and output is taken; one
-    that is suspect, or the least of a marketplace, never.
+    Where several prices match, the cheapest for the service's mix of input, cached input and output
+    is taken; one that is suspect, or the least of a marketplace, never.
     """
     if service.input_tokens_mean is None or service.output_tokens_mean is None:
         return "hosted tokens are paid by input_tokens_mean and output_tokens_mean: give both."
     if method.input_price_per_million_tokens and method.output_price_per_million_tokens:
+        cached = method.cached_input_price_per_million_tokens
         return HostedTokens(
             method.provider or GIVEN_PROVIDER,
             UnitPrice(method.input_price_per_million_tokens, GIVEN),
             UnitPrice(method.output_price_per_million_tokens, GIVEN),
+            None if cached is None else UnitPrice(cached, GIVEN),
         )
     wanted = service.architecture
     key = wanted.key if isinstance(wanted, ModelArchitecture) else wanted
@@ -40,26 +41,37 @@ def hosted_terms(
     usable = [row for row in asked_for if objection(row, method, currency) is None]
     if not usable:
         return _missing(method, key, asked_for, currency, snapshot)
-    mix = Decimal(repr(service.input_tokens_mean)), Decimal(repr(service.output_tokens_mean))
-    row = min(usable, key=lambda row: (row.quality == "memory", _cost(row, *mix), row.key))
+    read, written = service.input_tokens_mean, service.output_tokens_mean
+    share = service.replica.prefix_cache_hit_fraction
 
-    def unit_price(value: Decimal) -> UnitPrice:
-        source = f"{row.key}: {row.listed_as}; {'; '.join(row.provenance.sources)}"[:2000]
-        verified = row.quality != "memory" and row.provenance.verified
-        return UnitPrice(value, source, row.valid_from, verified)
+    def cost(row: TokenPrice) -> float:
+        return price_of_unit(row, read, written, cached_fraction=share)
 
+    row = min(usable, key=lambda row: (row.quality == "memory", cost(row), row.key))
+    return _priced(row)
+
+
+def _priced(row: TokenPrice) -> HostedTokens:
+    """What a seller asks, with its name and its day."""
+    source = f"{row.key}: {row.listed_as}; {'; '.join(row.provenance.sources)}"[:2000]
+    verified = row.quality != "memory" and row.provenance.verified
+    cached = row.cached_input_price_per_million_tokens
     return HostedTokens(
         row.provider,
-        unit_price(row.input_price_per_million_tokens),
-        unit_price(row.output_price_per_million_tokens),
+        UnitPrice(row.input_price_per_million_tokens, source, row.valid_from, verified),
+        UnitPrice(row.output_price_per_million_tokens, source, row.valid_from, verified),
+        None if cached is None else UnitPrice(cached, source, row.valid_from, verified),
     )
 
 
-def _cost(row: TokenPrice, input_tokens: Decimal, output_tokens: Decimal) -> Decimal:
-    return (
-        row.input_price_per_million_tokens * input_tokens
-        + row.output_price_per_million_tokens * output_tokens
-    )
+def price_of_unit(
+    row: TokenPrice, input_tokens: float, output_tokens: float, *, cached_fraction: float
+) -> float:
+    """What a million units cost, a share of their input at the price of cached input, if any."""
+    asked, cached = row.input_price_per_million_tokens, row.cached_input_price_per_million_tokens
+    saved = asked - (asked if cached is None else cached)
+    read = input_tokens * (float(asked) - cached_fraction * float(saved))
+    return read + output_tokens * float(row.output_price_per_million_tokens)
 
 
 def _is_asked_for(row: TokenPrice, method: HostedMethod, architecture: str | None) -> bool:

@@ -37,6 +37,8 @@ def _offer(
     book: PriceBook, row: NegotiatedPrice, gpu: Gpu, snapshot: CatalogSnapshot
 ) -> NegotiatedOffer:
     described = f"price book {book.key}, revision {book.revision}"
+    # A list price by the GPU is of no instance: by its count of one, a negotiated price would stand
+    # behind every whole node, whatever that costs.
     return NegotiatedOffer(
         key=book.key,
         provider=row.provider,
@@ -44,7 +46,10 @@ def _offer(
         instance_type=ANY,
         gpu=row.gpu,
         gpu_count=instance_size(
-            gpu, snapshot.rental_prices, provider=row.provider, region=row.region
+            gpu,
+            (listed for listed in snapshot.rental_prices if listed.is_of_an_instance),
+            provider=row.provider,
+            region=row.region,
         ),
         commitment=row.commitment,
         price_per_gpu_hour=row.price_per_gpu_hour,
@@ -69,7 +74,7 @@ def instance_size(
     """GPUs of the instance that a price of no instance of its own is for. [count]
 
     The provider's instance in that region that comes nearest to the usual node from below, or from
-    above where all are larger; the usual node of a provider that the catalog does not hold.
+    above where all are larger; the usual node of a provider of whom there are no rows.
     """
     sizes = {
         row.gpu_count

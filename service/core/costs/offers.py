@@ -51,13 +51,26 @@ def cheapest_offer(
 
 
 def offers_by_size(
-    method: RentMethod, *, rows: Sequence[RentalPrice], currency: str
+    method: RentMethod,
+    *,
+    gpu: Gpu,
+    listed: Sequence[RentalPrice],
+    currency: str,
+    snapshot: CatalogSnapshot,
 ) -> tuple[RentalPrice, ...]:
-    """The cheapest usable offer of each size of instance, of the prices of one GPU.
+    """The cheapest usable offer of each size of instance.
 
     Size against price is the asker's to weigh: a large instance holds larger groups, a small one
     leaves less idle.
+
+    Args:
+        method: What is asked for.
+        gpu: The GPU.
+        listed: Prices of the catalog for it.
+        currency: Currency of the amounts.
+        snapshot: Holds the team's price book.
     """
+    rows = without_replaced([*negotiated_offers(gpu, snapshot), *listed], method)
     asked_for = (row for row in rows if _difference_count(row, method) == 0)
     usable = [row for row in asked_for if _objection(row, method, currency) is None]
     found: dict[int, RentalPrice] = {}

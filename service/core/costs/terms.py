@@ -101,11 +101,24 @@ class HostedTokens:
     """A million tokens that are read."""
     output_million: UnitPrice
     """A million tokens that are written."""
+    cached_million: UnitPrice | None = None
+    """A million tokens that are read from the provider's cache; None where all input costs one
+    price."""
 
-    def per_million(self, input_share: float) -> float:
-        """Price of a million tokens of which a share is read."""
-        bought = float(self.input_million.value), float(self.output_million.value)
-        return bought[0] * input_share + bought[1] * (1 - input_share)
+    def charges(
+        self, input_tokens: float, output_tokens: float, cached_fraction: float
+    ) -> tuple[tuple[str, float, UnitPrice], ...]:
+        """What a unit is charged for: kind of tokens, how many, and the price of a million."""
+        cached = input_tokens * cached_fraction
+        read: tuple[tuple[str, float, UnitPrice], ...] = (
+            ("input", input_tokens, self.input_million),
+        )
+        if self.cached_million is not None:
+            read = (
+                ("input", input_tokens - cached, self.input_million),
+                ("cached_input", cached, self.cached_million),
+            )
+        return (*read, ("output", output_tokens, self.output_million))
 
 
 @dataclass(frozen=True)

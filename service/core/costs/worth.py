@@ -22,7 +22,7 @@ from service.core.pricing import total
 from service.core.recorder import Recorder
 from service.core.registry import define_quantity
 from service.core.scenarios.procurement import PoolKind
-from service.core.units import MONTHS_PER_YEAR
+from service.core.units import MONTHS_PER_YEAR, TOKENS_PER_MILLION
 
 PoolKey = tuple[PoolKind, str]
 """A pool and the key of its GPU."""
@@ -44,7 +44,7 @@ for _name, _unit, _per, _formula in (
         "plan_book_value_at_end",
         "currency",
         "plan",
-        "what is bought less its depreciation when the plan ends",
+        "what is bought less its depreciation, and what is prepaid, when the plan ends",
     ),
     ("plan_energy_kwh", "kWh", "plan", "energy of all owned pools"),
     (
@@ -93,7 +93,7 @@ def note_worth(
     """Remember what all payments are worth today, and how much that is a year.
 
     Cash of a month counts at its beginning. What is still worth something when the plan ends counts
-    then, by its book value.
+    then: what is owned by its book value, a term that is paid in advance by what is left of it.
     """
     scope = recorder.within("plan")
     rate = assume_within(scope, "discount_rate_per_year_fraction", 0, 1).value
@@ -102,7 +102,8 @@ def note_worth(
         by_month.setdefault(line.month, []).append(line.cash_amount)
     cash = [float(total(by_month.get(month, ()))) for month in months]
     left = sum(
-        (book_value(terms, bought, len(months)) for terms, bought in owned.values()), Decimal(0)
+        (book_value(terms, bought, len(months)) for terms, bought in owned.values()),
+        start=_prepaid(lines),
     )
     present = float(
         net_present_value(
@@ -116,6 +117,12 @@ def note_worth(
     scope.note("plan_book_value_at_end", float(left))
     scope.note("plan_net_present_cost", present)
     scope.note("plan_equivalent_annual_cost", present * float(recovery))
+
+
+def _prepaid(lines: Iterable[CostLine]) -> Decimal:
+    """Rent that is paid in the plan for hours beyond it."""
+    rented = (line for line in lines if line.category in {"gpu_rental", "host_rental"})
+    return total(line.cash_amount - line.amount for line in rented)
 
 
 def note_pools(
@@ -172,10 +179,18 @@ def _carbon(
 def note_workloads(
     runs: Iterable[TrainingRunEstimate],
     services: Iterable[ServingServiceEstimate],
+    tokens: Mapping[str, Mapping[str, float | None]],
     recorder: Recorder,
 ) -> None:
-    """Remember what each run costs, and each service and its tokens."""
-    for scope, name, amount in (*_of_runs(runs), *_of_services(services)):
+    """Remember what each run costs, and each service and its tokens, unrounded.
+
+    Args:
+        runs: Runs of the answer.
+        services: Services of the answer.
+        tokens: Tokens of each service by the cost that is counted over them.
+        recorder: Keeps the quantities.
+    """
+    for scope, name, amount in (*_of_runs(runs), *_of_services(services, tokens)):
         if amount is not None:
             recorder.within(scope).note(name, float(amount))
 
@@ -186,11 +201,12 @@ def _of_runs(runs: Iterable[TrainingRunEstimate]) -> Iterator[tuple[str, str, De
 
 
 def _of_services(
-    services: Iterable[ServingServiceEstimate],
-) -> Iterator[tuple[str, str, Decimal | None]]:
+    services: Iterable[ServingServiceEstimate], tokens: Mapping[str, Mapping[str, float | None]]
+) -> Iterator[tuple[str, str, Decimal | float | None]]:
     for service in services:
         scope = f"service:{service.name}"
         yield scope, "service_amount", service.amount
-        for kind in ("", "output_", "input_"):
-            name = f"cost_per_million_{kind}tokens"
-            yield scope, f"service_{name}", getattr(service, name)
+        for name, count in tokens[service.name].items():
+            # Cents, as in the answer, say little of small models: 0.0037 would be 0.00.
+            if getattr(service, name) is not None and service.amount is not None and count:
+                yield scope, f"service_{name}", float(service.amount) / count * TOKENS_PER_MILLION

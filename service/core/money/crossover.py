@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import TypeAliasType
 
-from service.core.answers import EstimateAnswer, EstimateQuestion, recorder_for, shared_fields
+from service.core.answers import EstimateAnswer, PricedQuestion, recorder_for, shared_fields
 from service.core.costs.terms import Rental
 from service.core.errors import InvalidScenario
 from service.core.estimates import Infeasibility
@@ -90,7 +90,7 @@ Traffic = TypeAliasType(
 """How much is served at first."""
 
 
-class CrossoverQuestion(EstimateQuestion):
+class CrossoverQuestion(PricedQuestion):
     """What is trained once and served ever after."""
 
     architecture: ArchitectureRef

@@ -7,11 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from math import isfinite
-from typing import Annotated
 
-from pydantic import Field
-
-from service.core.answers import EstimateAnswer, EstimateQuestion, recorder_for, shared_fields
+from service.core.answers import recorder_for, shared_fields
 from service.core.costs.owning import assume_within, owned_terms
 from service.core.costs.terms import Ownership, Rental
 from service.core.formulas.finance import (
@@ -22,145 +19,32 @@ from service.core.formulas.finance import (
 )
 from service.core.formulas.power import carbon_kg, facility_energy_kwh, it_power_kw
 from service.core.hardware import Site
+from service.core.money.fleet_ownership_types import (
+    CostPart,
+    OwnershipAnswer,
+    OwnershipCost,
+    OwnershipQuestion,
+    RentComparison,
+)
 from service.core.planners.procurement import no_price, rented_terms
 from service.core.pricing import UnitPrice, money, printed, total
 from service.core.recorder import Recorder
 from service.core.registry import define_quantity
-from service.core.scenarios.procurement import OwnMethod, RentMethod
-from service.core.scenarios.refs import GpuRef
 from service.core.snapshot import CatalogSnapshot
 from service.core.units import HOURS_PER_YEAR, MONTHS_PER_YEAR
-from service.core.value import (
-    Amount,
-    Count,
-    Currency,
-    Key,
-    LongText,
-    NonNegative,
-    PositiveFraction,
-    Text,
-    Value,
-)
 
 for _name, _unit, _formula in (
     ("ownership_cost_per_gpu_hour", "currency/gpu_hour", "equivalent annual cost / GPUs / 8760"),
     ("ownership_cost_per_used_gpu_hour", "currency/gpu_hour", "cost per GPU-hour / used share"),
-    ("break_even_utilization_fraction", "1", "cost per GPU-hour / rent per GPU-hour"),
+    (
+        "break_even_utilization_fraction",
+        "1",
+        "cost per idle GPU-hour / (rent per GPU-hour - what power an hour of use adds)",
+    ),
     ("break_even_months", "count", "purchase / (rent of a month - running cost of a month)"),
     ("discount_rate_fraction", "1", "yearly rate at which later payments count less"),
 ):
     define_quantity(_name, unit=_unit, per="pool", formula=_formula)  # type: ignore[arg-type]
-
-
-class OwnershipQuestion(EstimateQuestion):
-    """Which fleet is bought, on what terms, and what it is compared with."""
-
-    gpu: GpuRef
-    """What is bought."""
-    gpu_count: Count
-    """How many; whole nodes are the buyer's to see to."""
-    currency: Currency = "USD"
-    """Currency of all amounts."""
-    site: Key | None = None
-    """Site whose tariff, PUE and carbon apply; null takes the assumptions."""
-    method: OwnMethod
-    """Prices and terms of owning; null takes the catalog's figure, which the answer names."""
-    utilization_fraction: PositiveFraction
-    """Share of all hours in which the GPUs are used."""
-    carbon_g_per_kwh: NonNegative | None = None
-    """Carbon of electricity in g CO2e; the site's when null."""
-    rent: Annotated[RentMethod, Field(default_factory=lambda: RentMethod(kind="rent"))]
-    """What owning is compared with; the cheapest listed on-demand price by default."""
-
-
-class CostPart(Value):
-    """One part of what is bought, or of what a year takes."""
-
-    name: Text
-    """What it is."""
-    unit_price: Amount
-    """Price of one unit."""
-    unit: Text
-    """Unit of the price."""
-    quantity: Amount
-    """Units."""
-    amount: Amount
-    """Quantity times unit price."""
-    price_source: LongText
-    """Where the unit price comes from."""
-    price_verified: bool
-    """False when the price rests on memory or on one weak source."""
-
-
-class OwnershipCost(Value):
-    """What owning costs."""
-
-    capex: tuple[CostPart, ...]
-    """What is bought at the start."""
-    capex_amount: Amount
-    """Sum of the parts."""
-    residual_amount: Amount
-    """What is left at the end of the useful life."""
-    opex_per_year: tuple[CostPart, ...]
-    """What one year takes."""
-    opex_amount_per_year: Amount
-    """Sum of the parts."""
-    depreciation_per_year: Amount
-    """Straight line: purchase less residual over the useful life."""
-    annuity_per_year: Amount
-    """Equal yearly payment that repays the purchase with interest, less the residual."""
-    equivalent_annual_cost: Amount
-    """Annuity and opex of a year."""
-    net_present_cost: Amount
-    """All payments of the useful life, those at the end of each year counted less."""
-    total_cost: Amount
-    """All payments of the useful life, undiscounted, less the residual."""
-    cost_per_gpu_hour: Amount
-    """Equivalent annual cost over all hours."""
-    cost_per_used_gpu_hour: Amount
-    """Equivalent annual cost over the used hours."""
-    sunk_amount: Amount
-    """Purchase of what is owned already: no decision avoids it, and no comparison counts it."""
-    avoidable_cost_per_gpu_hour: Amount
-    """What can still be avoided over all hours: opex alone of what is owned already."""
-    accrual_cost_per_gpu_hour: Amount
-    """Depreciation and opex over all hours, without interest."""
-    energy_kwh_per_year: float
-    """Energy with what cools it."""
-    carbon_kg_per_year: float | None
-    """Carbon of that energy; null where the intensity is not known."""
-
-
-class RentComparison(Value):
-    """What the same hours cost rented."""
-
-    price_per_gpu_hour: Amount
-    """Price of one GPU with its host."""
-    price_source: LongText
-    """Where the price comes from."""
-    price_verified: bool
-    """False when the price rests on memory or on one weak source."""
-    amount_per_year: Amount
-    """The used hours of a year."""
-    break_even_utilization_fraction: float
-    """Share of hours from which owning is cheaper, by what can still be avoided; above 1 never."""
-    break_even_months: float | None
-    """Months until purchase and running cost are below rent; null when never in the useful life."""
-
-
-class OwnershipAnswer(EstimateAnswer):
-    """What a fleet costs to own, beside rent."""
-
-    gpu_count: Count
-    """GPUs of the fleet."""
-    currency: Currency
-    """Currency of all amounts."""
-    useful_life_years: float | None
-    """Years over which the purchase is written off; null when infeasible."""
-    ownership: OwnershipCost | None
-    """What owning costs; null when a price is missing."""
-    rent: RentComparison | None
-    """What renting costs; null when a price is missing."""
 
 
 @dataclass(frozen=True)
@@ -191,9 +75,23 @@ class _Fleet:
 
     @property
     def energy_kwh(self) -> float:
+        """Energy of a year, GPUs at the mean of what they draw used and idle."""
+        idle, used = self.owned.idle_power_fraction, self.question.utilization_fraction
+        return self._energy_kwh(idle + used * (self.owned.power_load_fraction - idle))
+
+    @property
+    def power_of_use_per_gpu_hour(self) -> float:
+        """What an hour of use costs in power beyond an idle one."""
+        idle, load = (
+            self._energy_kwh(share)
+            for share in (self.owned.idle_power_fraction, self.owned.power_load_fraction)
+        )
+        return (load - idle) / self.hours * float(self.owned.kwh.value)
+
+    def _energy_kwh(self, load: float) -> float:
         return float(
             facility_energy_kwh(
-                it_power_kw=self.power_kw(self.owned.power_load_fraction),
+                it_power_kw=self.power_kw(load),
                 power_usage_effectiveness=self.owned.power_usage_effectiveness,
                 hours=HOURS_PER_YEAR,
             )
@@ -353,18 +251,27 @@ def _note_cost(cost: OwnershipCost, recorder: Recorder) -> None:
     recorder.note("ownership_cost_per_used_gpu_hour", float(cost.cost_per_used_gpu_hour))
 
 
+def _break_even_utilization(fleet: _Fleet, cost: OwnershipCost, price: float) -> float | None:
+    """Share of hours at which rent costs what owning does, whose power grows with use."""
+    added = fleet.power_of_use_per_gpu_hour
+    if price <= added:
+        return None
+    avoidable = float(cost.avoidable_cost_per_gpu_hour)
+    return float(
+        break_even_utilization_fraction(
+            ownership_cost_per_gpu_hour=avoidable - added * fleet.question.utilization_fraction,
+            rental_price_per_gpu_hour=price - added,
+        )
+    )
+
+
 def _compare(
     fleet: _Fleet, cost: OwnershipCost, rented: Rental, recorder: Recorder
 ) -> RentComparison:
     price = rented.all_in
     used_hours = fleet.hours * fleet.question.utilization_fraction
     rent_per_year = float(price) * used_hours
-    fraction = float(
-        break_even_utilization_fraction(
-            ownership_cost_per_gpu_hour=float(cost.avoidable_cost_per_gpu_hour),
-            rental_price_per_gpu_hour=float(price),
-        )
-    )
+    fraction = _break_even_utilization(fleet, cost, float(price))
     months = float(
         break_even_month(
             purchase_price=float(cost.capex_amount - cost.sunk_amount),

@@ -31,6 +31,7 @@ from service.core.planners.hosted import (
     describe_hosted,
     empty_pools,
     token_costs,
+    tokens_counted,
 )
 from service.core.pooling.workloads import PoolsOutcome, RunSchedule, ServiceReplicas
 from service.core.prices import PriceBookUsed
@@ -104,7 +105,7 @@ def describe(answer: Answer) -> FleetEstimate:
     )
     advisories += compare_hosted(answer.hosted, answer.charges, answer.recorder)
     if totals is not None:
-        note_workloads(runs, services, answer.recorder)
+        note_workloads(runs, services, dict(_tokens(answer)), answer.recorder)
         unknown = note_pools(answer.lines, pools, answer.procurement, answer.recorder)
         advisories += carbon_unknown(unknown)
     return FleetEstimate(
@@ -184,6 +185,15 @@ def _services(answer: Answer) -> Iterator[ServingServiceEstimate]:
             yield describe_hosted(hosted[name], amounts.get(name))
         elif name in found:
             yield service_estimate(found[name], amounts.get(name))
+
+
+def _tokens(answer: Answer) -> Iterator[tuple[str, dict[str, float | None]]]:
+    """Tokens of each service by the cost that is counted over them."""
+    for own in answer.outcome.services if answer.outcome else ():
+        service = own.capacity.service
+        yield service.name, tokens_counted(service, own.units_served)
+    for each in answer.hosted:
+        yield each.service.name, tokens_counted(each.service, each.units_served)
 
 
 def service_estimate(replicas: ServiceReplicas, amount: Decimal | None) -> ServingServiceEstimate:

@@ -88,8 +88,16 @@ class HostedService:
     @property
     def price_per_million_tokens(self) -> float:
         """Price of a million tokens of the service's mix."""
-        both = self.input_tokens + self.output_tokens
-        return self.tokens.per_million(self.input_tokens / both)
+        paid = sum(tokens * float(price.value) for _, tokens, price in self.charges())
+        return paid / (self.input_tokens + self.output_tokens)
+
+    def charges(self) -> tuple[tuple[str, float, UnitPrice], ...]:
+        """What a unit is charged for: kind of tokens, how many, and the price of a million."""
+        return self.tokens.charges(
+            self.input_tokens,
+            self.output_tokens,
+            self.service.replica.prefix_cache_hit_fraction,
+        )
 
 
 @dataclass(frozen=True)
@@ -199,7 +207,7 @@ def hosted_lines(
     numbers: Iterator[int],
     price_at: PriceAt,
 ) -> Iterator[CostLine]:
-    """Lines of one month: tokens that are read, and tokens that are written."""
+    """Lines of one month: tokens that are read, those of a cache apart, and that are written."""
     units = hosted.units[hosted.months.index(month)]
     hours = _HostedMonth(
         month=month,
@@ -208,10 +216,7 @@ def hosted_lines(
         workload=hosted.service.name,
     )
     terms = Terms(currency, "hosted", provider=hosted.tokens.provider)
-    for kind, tokens, price in (
-        ("input", hosted.input_tokens, hosted.tokens.input_million),
-        ("output", hosted.output_tokens, hosted.tokens.output_million),
-    ):
+    for kind, tokens, price in hosted.charges():
         if units * tokens:
             yield price_line(
                 hours,
@@ -221,25 +226,28 @@ def hosted_lines(
                 quantity=units * tokens / TOKENS_PER_MILLION,
                 unit=f"million_{kind}_tokens",
                 price=price_at(price, month, "on_demand"),
-                formula=f"units of the month x {tokens:g} {kind} tokens / 10^6",
+                formula=(f"units of the month x {tokens:g} {kind.replace('_', ' ')} tokens / 10^6"),
             )
 
 
 def token_costs(amount: Decimal | None, service: ServingService, units: float) -> dict[str, Any]:
     """Cost of a million tokens: of all, of those written, of those read."""
+    return {
+        name: (
+            None if amount is None or tokens is None else cost_per_million_tokens(amount, tokens)
+        )
+        for name, tokens in tokens_counted(service, units).items()
+    }
+
+
+def tokens_counted(service: ServingService, units: float) -> dict[str, float | None]:
+    """Tokens that each cost of a million tokens is counted over; None where they are not known."""
     counted = {
         "cost_per_million_tokens": service.tokens_per_unit,
         "cost_per_million_output_tokens": service.output_tokens_mean,
         "cost_per_million_input_tokens": service.input_tokens_mean,
     }
-    return {
-        name: (
-            None
-            if amount is None or tokens is None
-            else cost_per_million_tokens(amount, units * tokens)
-        )
-        for name, tokens in counted.items()
-    }
+    return {name: None if tokens is None else units * tokens for name, tokens in counted.items()}
 
 
 def describe_hosted(hosted: HostedService, amount: Decimal | None) -> ServingServiceEstimate:

@@ -142,12 +142,17 @@ class HostedMethod(Value):
     """Price of tokens that are read, in the scenario's currency; from the catalog when null."""
     output_price_per_million_tokens: Price | None = None
     """Price of tokens that are written; given together with that of input."""
+    cached_input_price_per_million_tokens: Price | None = None
+    """Price of tokens that are read from the provider's cache, of which a service's `replica`
+    says the share; given with the other two. Where there is none, all input has one price."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         given = self.input_price_per_million_tokens, self.output_price_per_million_tokens
         if given.count(None) == 1:
             raise ValueError("give the prices of input and of output, or neither")
+        if None in given and self.cached_input_price_per_million_tokens is not None:
+            raise ValueError("give the prices of input and of output with that of cached input")
         return self
 
 

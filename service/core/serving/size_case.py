@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from service.core.costs.negotiated import NegotiatedOffer
 from service.core.costs.offers import explain_missing_offer, offers_by_size
 from service.core.errors import InvalidScenario
 from service.core.estimates import Infeasibility
@@ -35,6 +36,8 @@ from service.core.snapshot import CatalogSnapshot
 from service.core.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 CURRENCY = "USD"
+LONGEST_SOURCE = 200
+"""Characters of a short text: a note of a price book may be longer."""
 
 
 @dataclass(frozen=True)
@@ -181,13 +184,15 @@ def offers_of(
     if given is not None:
         return (Offer(given, gpu.node_gpu_count, "given in the request"),)
     method = RentMethod(kind="rent", commitment=question.commitment)
-    found = offers_by_size(method, rows=rows, currency=CURRENCY)
+    found = offers_by_size(method, gpu=gpu, listed=rows, currency=CURRENCY, snapshot=snapshot)
     if found:
         return tuple(
             Offer(
                 row.price_per_gpu_hour + (row.host_price_per_gpu_hour or Decimal(0)),
                 row.gpu_count,
-                f"{row.provider} {row.instance_type} {row.region}",
+                row.described[:LONGEST_SOURCE]
+                if isinstance(row, NegotiatedOffer)
+                else f"{row.provider} {row.instance_type} {row.region}",
                 row.provenance.verified,
             )
             for row in found

@@ -6,7 +6,7 @@ from math import isfinite
 from statistics import median
 
 from service.core.architecture.model import ModelArchitecture
-from service.core.costs.hosted import objection
+from service.core.costs.hosted import objection, price_of_unit
 from service.core.formulas.demand import (
     held_replica_count,
     hosting_break_even_tokens_per_day,
@@ -68,19 +68,20 @@ def _objection(sizing: Sizing, price: TokenPrice) -> str | None:
 
 def _seller(sizing: Sizing, price: TokenPrice) -> HostedPrice:
     """One price at the lengths of the question, and at its share of cached prompts."""
-    asked, traffic = price.input_price_per_million_tokens, sizing.traffic
-    cached, hit = price.cached_input_price_per_million_tokens, traffic.cached_prompt_fraction
-    prompts, answers = traffic.input_tokens_mean, traffic.output_tokens_mean
-    total, saved = traffic.sequence_tokens_mean, asked - (asked if cached is None else cached)
-    paid = prompts * (float(asked) - hit * float(saved))
-    paid += answers * float(price.output_price_per_million_tokens)
+    traffic = sizing.traffic
+    paid = price_of_unit(
+        price,
+        traffic.input_tokens_mean,
+        traffic.output_tokens_mean,
+        cached_fraction=traffic.cached_prompt_fraction,
+    )
     return HostedPrice(
         key=price.key,
         provider=price.provider,
         listed_as=price.listed_as,
-        input_price_per_million_tokens=asked,
+        input_price_per_million_tokens=price.input_price_per_million_tokens,
         output_price_per_million_tokens=price.output_price_per_million_tokens,
-        price_per_million_tokens=paid / total,
+        price_per_million_tokens=paid / traffic.sequence_tokens_mean,
         quality=price.quality,
     )
 

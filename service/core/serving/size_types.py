@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 from typing_extensions import TypeAliasType
 
-from service.core.answers import EstimateAnswer
+from service.core.answers import EstimateAnswer, PricedQuestion
 from service.core.estimates import Infeasibility, Range
 from service.core.prices import Commitment
 from service.core.scenarios.demand import DailyTokensLoad, DemandProfile, PeakRequestsLoad
@@ -95,7 +95,7 @@ def _of_one_hour(headroom: Headroom) -> Headroom:
     return headroom
 
 
-class ServingSizeQuestion(ReplicaSettings, ServedModel):
+class ServingSizeQuestion(ReplicaSettings, ServedModel, PricedQuestion):
     """The cheapest layout, batch and number of replicas for a load, over kinds of GPU."""
 
     load: SizeLoad
@@ -112,7 +112,8 @@ class ServingSizeQuestion(ReplicaSettings, ServedModel):
     commitment: Commitment = "on_demand"
     """Terms of rent."""
     prices_per_gpu_hour: Annotated[dict[Key, Price], Field(max_length=200, default_factory=dict)]
-    """Prices of GPUs in USD, by key; the cheapest usable offer of the catalog otherwise."""
+    """Prices of GPUs in USD, by key; the cheapest usable offer of catalog and price book
+    otherwise."""
     optimisations: Optimisations = Optimisations()
     """Changes whose effect is priced."""
 

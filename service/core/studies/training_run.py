@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from service.core.advice import advisories
-from service.core.answers import EstimateAnswer, recorder_for, shared_fields
+from service.core.answers import EstimateAnswer, PricedQuestion, recorder_for, shared_fields
 from service.core.errors import CoreError
 from service.core.estimates import (
     Advisory,
@@ -41,7 +41,7 @@ from service.core.value import Amount, Key, Positive, Price, Value
 STEP_PARTS = ("compute", "launch", "exposed_network", "bubble", "optimizer")
 
 
-class TrainingRunQuestion(TrainingQuestion):
+class TrainingRunQuestion(TrainingQuestion, PricedQuestion):
     """One training run, and what it may cost."""
 
     price_per_gpu_hour: Price | None = None

@@ -1,7 +1,7 @@
 """Owning a fleet, by hand.
 
 One GPU at 40,000, 10 % left after 4 years, 10 % interest; support 5 % a year; a node of 8 GPUs and
-13.84 kW (1.73 each) at 80 % load and 0.08 a kWh; nothing else.
+13.84 kW (1.73 each) that draws 80 %, used or idle, and 0.08 a kWh; nothing else.
 
     annuity     i (1+i)^4 / ((1+i)^4 - 1) = 0.1 x 1.4641 / 0.4641 = 0.3154708
                 40,000 x 0.3154708 - 4,000 x (0.3154708 - 0.1)   = 11,756.95 a year
@@ -15,7 +15,10 @@ from decimal import Decimal
 
 import pytest
 
-from service.core.money.fleet_ownership import OwnershipQuestion, estimate_ownership
+from service.core.money.fleet_ownership import estimate_ownership
+from service.core.money.fleet_ownership_types import OwnershipQuestion
+from service.core.planners.plan import estimate_fleet
+from service.core.scenarios.scenario import Scenario
 from tests.core.money.money_catalog import SNAPSHOT
 
 METHOD = {
@@ -28,6 +31,7 @@ METHOD = {
     "power_usage_effectiveness": 1,
     "node_power_kw": 13.84,
     "power_load_fraction": 0.8,
+    "idle_power_fraction": 0.8,
     "colocation_price_per_kw_month": "0",
     "staff_price_per_gpu_month": "0",
     "support_fraction_per_year": 0.05,
@@ -129,6 +133,7 @@ def test_a_server_of_ten_kilowatts_pays_for_energy_what_was_published():
     method = METHOD | {
         "node_power_kw": 10,
         "power_load_fraction": 1.0,
+        "idle_power_fraction": 1.0,
         "power_usage_effectiveness": 1.3,
     }
     cost = ask(method=method, gpu_count=8).ownership
@@ -175,3 +180,49 @@ def test_a_lease_takes_the_place_of_the_purchase():
     yearly = {part.name: part.amount for part in cost.opex_per_year}
     assert yearly["lease"] == Decimal("12000.00")
     assert float(cost.cost_per_gpu_hour) == pytest.approx((12000 + 969.91) / 8760, rel=1e-4)
+
+
+def test_idle_hours_draw_idle_power_and_owning_breaks_even_where_both_cost_the_same():
+    """1.73 kW at 80 % in 70 % of the hours and at 30 % in 30 %: 1.73 x 0.65 x 8760 = 9,850.62 kWh.
+
+    Idle throughout: 11,756.95 + 2,000 + 1.73 x 0.3 x 8760 x 0.08 (363.72) = 14,120.67 a year, or
+    1.611949 an hour; use adds 1.73 x 0.5 x 0.08 = 0.0692. 1.611949 / (2.40 - 0.0692) = 0.691586.
+    """
+    idle = METHOD | {"idle_power_fraction": 0.3}
+    answer = ask(method=idle)
+    assert answer.ownership.energy_kwh_per_year == pytest.approx(9850.62)
+    share = answer.rent.break_even_utilization_fraction
+    assert share == pytest.approx(0.691586, abs=2e-6)
+    # Asked again at that share, an hour of use costs what the rent does.
+    there = ask(method=idle, utilization_fraction=share).ownership
+    assert float(there.cost_per_used_gpu_hour) == pytest.approx(2.40, abs=1e-4)
+    # A GPU-hour whose power alone costs as much as its rent is never worth owning.
+    cheap = ask(method=idle, rent={**RENT, "price_per_gpu_hour": "0.06"})
+    assert cheap.rent.break_even_utilization_fraction is None
+
+
+@pytest.mark.parametrize("used", [8, 5])
+def test_a_fleet_costs_what_the_same_fleet_costs_in_a_plan_of_a_year(used):
+    """Eight GPUs, all of them in use or five; 2027 has the 8,760 hours of the estimate's year.
+
+    Depreciation and all that running takes are the accrual view of both.
+    """
+    method = METHOD | {"idle_power_fraction": 0.3}
+    service = {
+        "name": "chat",
+        "gpu": "h100-sxm5-80gb",
+        "load": {"kind": "peak_requests", "peak_requests_per_s": used},
+        "capacity": {"kind": "measured", "units_per_s_per_replica": 1, "gpu_count_per_replica": 1},
+        "headroom": {"target_utilization_fraction": 1.0, "spare_fraction": 0.0},
+    }
+    scenario = {
+        "horizon": {"start_month": "2027-01", "month_count": 12},
+        "serving_services": [service],
+        "pooling": {"kind": "separate"},
+        "procurement": [{"method": method}],
+    }
+    plan, _ = estimate_fleet(Scenario.model_validate(scenario), snapshot=SNAPSHOT)
+    cost = ask(method=method, gpu_count=8, utilization_fraction=used / 8).ownership
+    yearly = cost.depreciation_per_year + cost.opex_amount_per_year
+    # Monthly lines round a price of a month to a millionth and each amount to the cent.
+    assert float(plan.totals.amount) == pytest.approx(float(yearly), abs=0.5)

@@ -96,6 +96,50 @@ def test_a_million_tokens_cost_what_the_prices_say():
     assert service.cost_per_million_input_tokens == Decimal("1.40")
 
 
+CACHING = {name: value for name, value in CHAT.items() if name != "capacity"} | {
+    "replica": {"prefix_cache_hit_fraction": 0.4}
+}
+
+
+def test_what_the_cache_holds_of_prompts_is_paid_at_its_own_price():
+    # Of 23,250 million tokens read in January 40 % are cached: 9,300 at 0.06, 13,950 at 0.60.
+    answer = plan(PRICED | {"cached_input_price_per_million_tokens": "0.06"}, services=[CACHING])
+    january = {
+        line.unit: (line.quantity, line.amount) for line in answer.lines if line.month == "2027-01"
+    }
+    assert january == {
+        "million_input_tokens": (13950, Decimal("8370.00")),
+        "million_cached_input_tokens": (9300, Decimal("558.00")),
+        "million_output_tokens": (7750, Decimal("18600.00")),
+    }
+    # (0.75 x (0.6 x 0.60 + 0.4 x 0.06) + 0.25 x 2.40) = 0.888 a million.
+    assert quantity(answer, "hosted_price_per_million_tokens") == pytest.approx(0.888)
+    [service] = answer.serving_services
+    assert service.cost_per_million_tokens == Decimal("0.89")
+
+
+def test_without_a_price_of_cached_input_all_input_has_one():
+    assert plan(services=[CACHING]).totals.amount == plan().totals.amount
+
+
+def test_the_cheapest_price_is_that_at_the_service_s_share_of_cached_input():
+    answer = plan(
+        {"kind": "hosted"}, services=[CACHING | {"replica": {"prefix_cache_hit_fraction": 0.9}}]
+    )
+    prices = []
+    for row in snapshot().token_prices_of("llama-3.3-70b"):
+        read, written = row.input_price_per_million_tokens, row.output_price_per_million_tokens
+        cached = row.cached_input_price_per_million_tokens or read
+        if row.quality in {"listed", "third_party"}:
+            prices.append(0.75 * (0.1 * float(read) + 0.9 * float(cached)) + 0.25 * float(written))
+    assert quantity(answer, "hosted_price_per_million_tokens") == pytest.approx(min(prices))
+
+
+def test_a_price_of_cached_input_stands_with_those_of_input_and_output():
+    with pytest.raises(ValidationError, match="with that of cached input"):
+        plan({"kind": "hosted", "cached_input_price_per_million_tokens": "0.06"})
+
+
 def test_no_gpu_is_held():
     answer = plan()
     [service], [pool] = answer.serving_services, answer.pools

@@ -136,3 +136,12 @@ def test_a_negotiated_price_is_named_with_its_book():
     assert found.gpu_hour.source == "price book book, revision 3: Contract 4711"
     assert found.gpu_hour.as_of_date == date(2026, 1, 1)
     assert found.gpu_hour.verified
+
+
+@pytest.mark.parametrize("basis", ["per_gpu", "accelerator_only"])
+def test_a_price_by_the_gpu_makes_no_instance_of_one_for_what_was_negotiated(basis):
+    """A list price by the GPU counts one GPU; the negotiated one would stand behind all nodes."""
+    by_the_gpu = offer("lambda", price="4.29", region="any", gpu_count=1, billing_basis=basis)
+    catalog = with_book(row("2.11", provider="lambda"), listed=(*LISTED, by_the_gpu))
+    assert price(catalog) == price(catalog, provider="lambda") == Decimal("2.11")
+    assert resolve(rules({"kind": "rent"}), catalog).gpu_multiple == 8  # the usual node

@@ -96,6 +96,30 @@ def test_nothing_is_left_of_what_is_rented():
     assert quantity(plan(), "plan", "plan_book_value_at_end") == 0
 
 
+def test_what_is_left_of_a_term_paid_in_advance_is_taken_off():
+    # 16 GPUs at 2.00 for three years, 2027 to 2029, 26,304 hours: 841,728.00 paid in January. Of
+    # it a year is used, 8,760 hours or 280,320.00, and 561,408.00 are left a year from then.
+    committed = RENT | {"commitment": "committed_3yr"}
+    mix = {"kind": "mix", "committed": committed, "rest": RENT | {"price_per_gpu_hour": "3.00"}}
+    mix |= {"committed_gpu_count": 16, "paid_upfront": True}
+    answer = plan({"method": mix})
+    assert (answer.totals.cash_amount, answer.totals.amount) == (841728, 280320)
+    assert quantity(answer, "plan", "plan_book_value_at_end") == 561408
+    present = quantity(answer, "plan", "plan_net_present_cost")
+    assert present == pytest.approx(841728 - 561408 / 1.1)
+    # Over the whole term nothing is left, and cash is cost.
+    whole = plan({"method": mix}, month_count=36)
+    assert quantity(whole, "plan", "plan_book_value_at_end") == 0
+    assert whole.totals.cash_amount == whole.totals.amount == 841728
+
+
+def test_a_small_model_s_tokens_cost_less_than_a_cent_and_not_nothing():
+    # 0.02 an hour for each of 16 GPUs: 0.32 over 57.6 million tokens is 0.005556 a million.
+    answer = plan({"method": RENT | {"price_per_gpu_hour": "0.02"}})
+    found = quantity(answer, "service:chat", "service_cost_per_million_tokens")
+    assert found == pytest.approx(0.32 / 57.6)
+
+
 def test_an_hour_costs_less_held_than_used():
     # 16 held at 2.00, 8 used: 2.00 for each hour held, 4.00 for each used.
     answer = plan()
@@ -104,14 +128,15 @@ def test_an_hour_costs_less_held_than_used():
 
 
 def test_a_million_tokens_cost_by_what_is_read_written_and_both():
-    # 32.00 an hour over 8 x 3,600 x 2,000 = 57.6 million tokens: 0.5556; three quarters are read.
+    # 32.00 an hour over 8 x 3,600 x 2,000 = 57.6 million tokens: 0.5556; three quarters are read:
+    # 32 / 43.2 = 0.7407, and a quarter is written: 32 / 14.4 = 2.2222. The answer shows cents.
     answer = plan()
     [service] = answer.serving_services
     both, read, written = (
         quantity(answer, "service:chat", f"service_cost_per_million_{kind}tokens")
         for kind in ("", "input_", "output_")
     )
-    assert (both, read, written) == (0.56, 0.74, 2.22)
+    assert (both, read, written) == pytest.approx((32 / 57.6, 32 / 43.2, 32 / 14.4))
     assert service.cost_per_million_input_tokens == Decimal("0.74")
     assert quantity(answer, "service:chat", "service_amount") == float(service.amount)
 

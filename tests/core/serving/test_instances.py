@@ -116,7 +116,7 @@ def price(count, amount, **changes):
     return RentalPrice(**given | changes)
 
 
-def test_each_size_of_instance_offers_its_cheapest_usable_price():
+def test_each_size_of_instance_offers_its_cheapest_usable_price(snapshot):
     rows = (
         price(8, "2.00"),
         price(8, "1.90", provider="q", key="q.8"),
@@ -125,7 +125,9 @@ def test_each_size_of_instance_offers_its_cheapest_usable_price():
         price(2, "0.20", commitment="spot"),
     )
     method = RentMethod(kind="rent", commitment="on_demand")
-    found = offers_by_size(method, rows=rows, currency="USD")
+    found = offers_by_size(
+        method, gpu=snapshot.gpus[H100], listed=rows, currency="USD", snapshot=snapshot
+    )
     assert {row.gpu_count: row.price_per_gpu_hour for row in found} == {
         8: Decimal("1.90"),
         1: Decimal("1.50"),
