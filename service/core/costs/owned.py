@@ -35,6 +35,10 @@ class HeldHours(Protocol):
     def gpu_hours(self) -> float:
         """How many."""
 
+    @property
+    def power_cap_fraction(self) -> float:
+        """Power that their GPUs may draw over their limit."""
+
 
 @dataclass(frozen=True)
 class Bill:
@@ -144,15 +148,16 @@ def book_value(owned: Ownership, purchases: Sequence[Purchase], month_count: int
 
 
 def _power(owned: Ownership, uses: Sequence[HeldHours], node: str) -> Bill:
-    """Energy of a month; idle GPUs draw less than busy ones."""
+    """Energy of a month; idle GPUs draw less than busy ones, and none more than its cap."""
+    load, idle = owned.power_load_fraction, owned.idle_power_fraction
     kwh = [
         facility_energy_kwh(
             it_power_kw=it_power_kw(
                 gpu_count=use.gpu_hours / hours_in_month(use.month),
                 node_power_kw=owned.node_power_kw,
                 node_gpu_count=owned.node_gpu_count,
-                power_load_fraction=(
-                    owned.idle_power_fraction if use.use == "idle" else owned.power_load_fraction
+                power_load_fraction=min(
+                    idle if use.use == "idle" else load, use.power_cap_fraction
                 ),
             ),
             power_usage_effectiveness=owned.power_usage_effectiveness,
@@ -160,13 +165,15 @@ def _power(owned: Ownership, uses: Sequence[HeldHours], node: str) -> Bill:
         )
         for use in uses
     ]
-    load = f"load {owned.power_load_fraction:g} (idle {owned.idle_power_fraction:g})"
+    caps = sorted({use.power_cap_fraction for use in uses if use.power_cap_fraction < load})
+    loads = ", ".join([f"idle {idle:g}", *(f"capped {cap:g}" for cap in caps)])
+    use_of_power = f"PUE {owned.power_usage_effectiveness:g}"
     return Bill(
         category="power",
         quantity=sum(kwh),
         unit="kWh",
         price=owned.kwh,
-        formula=f"GPU-hours x {node} x {load} x PUE {owned.power_usage_effectiveness:g}",
+        formula=f"GPU-hours x {node} x load {load:g} ({loads}) x {use_of_power}",
         weights=kwh,
     )
 

@@ -88,6 +88,25 @@ def peak_units_per_s(
     return tokens_per_day / (SECONDS_PER_DAY * mean_over_peak_fraction * tokens_per_unit)
 
 
+@quantity(
+    "users_units_per_s",
+    unit="unit/s",
+    per="service",
+    formula="users · active fraction · requests of an active user in an hour / 3,600",
+    sources=("definition: requests of everyone who is active, over the seconds of the hour",),
+)
+def users_units_per_s(
+    *, user_count: Any, active_fraction: Any, requests_per_active_user_hour: Any
+) -> Any:
+    """Units a second in the hour in which the most users are active. [unit/s]
+
+    Examples:
+        >>> users_units_per_s(user_count=7200, active_fraction=.5, requests_per_active_user_hour=2)
+        2.0
+    """
+    return user_count * active_fraction * requests_per_active_user_hour / SECONDS_PER_HOUR
+
+
 def growth_factor(*, growth_per_month_fraction: Any, month_count: Any) -> Any:
     """Demand after some months over demand in the first. [1]
 

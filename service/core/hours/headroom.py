@@ -27,6 +27,7 @@ from service.core.hardware import Gpu
 from service.core.hours.timeline import Amounts
 from service.core.recorder import Recorder
 from service.core.registry import define_quantity
+from service.core.scenarios.demand import profile_factors
 from service.core.scenarios.serving_service import (
     BurstHeadroom,
     ColdStartHeadroom,
@@ -34,7 +35,7 @@ from service.core.scenarios.serving_service import (
     Headroom,
     ServingService,
 )
-from service.core.units import BYTES_PER_GB
+from service.core.units import BYTES_PER_GB, SECONDS_PER_HOUR
 
 for _cause, _formula in (
     ("burst", "replicas for a busy window over those for the mean of its hour"),
@@ -223,7 +224,7 @@ def resolved_headroom(
         spare,
         given.spare_replica_count,
         given.minimum_replica_count,
-        burst=None if given.burst is None else look.burst(given.burst),
+        burst=_burst(service, look),
         forecast_error_fraction=look.fraction("forecast_error", "error_fraction", 10.0),
         cold_start_s=(
             0.0
@@ -238,6 +239,16 @@ def resolved_headroom(
         ),
         zone_count=None if given.zone_loss is None else given.zone_loss.zone_count,
     )
+
+
+def _burst(service: ServingService, look: "_Look") -> _Burst | None:
+    """Busy moments as asked for, or what a trace saw above the busiest hour of the profile."""
+    asked, load = service.headroom.burst, service.load
+    if load.kind != "trace":
+        return None if asked is None else look.burst(asked)
+    factors = profile_factors(service.demand_profile)
+    ratio = load.peak_over_mean / (max(factors) * len(factors) / sum(factors))
+    return _Burst(1.0, SECONDS_PER_HOUR, ratio, 1.0) if ratio > 1 else None
 
 
 def _spare_and_target(given: Headroom, recorder: Recorder, pointer: str) -> tuple[float, float]:

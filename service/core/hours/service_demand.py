@@ -15,6 +15,7 @@ from service.core.formulas.demand import (
     held_replica_count,
     needed_replica_count,
     peak_units_per_s,
+    users_units_per_s,
 )
 from service.core.hours.bands import scaled
 from service.core.hours.headroom import ReplicaSize, ResolvedHeadroom, resolved_headroom
@@ -225,10 +226,26 @@ def held_replicas_at_peak(
     return _by_cause(peak, units_per_s_per_replica, headroom, 0.0)[-1][1]
 
 
+def busiest_and_mean_units_per_s(
+    service: ServingService, recorder: Recorder
+) -> tuple[float, float]:
+    """Load of the first month: of its busiest hour, or interval of a trace, and of a mean hour.
+
+    Both in units per second.
+    """
+    demand = _demand_by_cycle_hour(service, 1, recorder)[0]
+    busiest = float(demand.max())
+    headroom = resolved_headroom(service, recorder.off(), pointer="")
+    if service.load.kind == "trace" and headroom.burst is not None:
+        busiest = float(headroom.burst.of(busiest))
+    return busiest, float(demand.mean())
+
+
 def _demand_by_cycle_hour(service: ServingService, month_count: int, recorder: Recorder) -> Amounts:
     """Units a second, one row for each month of service. [unit/s]"""
     factors = np.array(profile_factors(service.demand_profile))
     load = service.load
+    peak: float
     if load.kind == "daily_tokens":
         factors = factors / factors.max()
         peak = recorder.evaluate(
@@ -237,6 +254,17 @@ def _demand_by_cycle_hour(service: ServingService, month_count: int, recorder: R
             mean_over_peak_fraction=float(factors.mean()),
             tokens_per_unit=service.tokens_per_unit,
         )
+    elif load.kind == "users":
+        factors = factors / factors.max()
+        peak = recorder.evaluate(
+            users_units_per_s,
+            user_count=load.user_count,
+            active_fraction=load.active_fraction,
+            requests_per_active_user_hour=load.requests_per_active_user_hour,
+        )
+    elif load.kind == "trace":
+        factors = factors / factors.mean()
+        peak = load.requests_per_s_mean
     else:
         peak = load.peak_requests_per_s
     growth = growth_factor(

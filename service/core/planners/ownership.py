@@ -61,7 +61,7 @@ define_quantity(
     per="pool",
     formula=(
         "sum over months and uses of GPU-hours x node power / GPUs per node x load x PUE; the load "
-        "of idle hours is idle_power_fraction"
+        "of idle hours is idle_power_fraction, and none is above a service's power cap"
     ),
     sources=("ISO/IEC 30134-2:2016, Power usage effectiveness",),
 )

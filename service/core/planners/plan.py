@@ -37,7 +37,7 @@ from service.core.planners.serving import plan_replica
 from service.core.planners.stages import order_of_stages
 from service.core.planners.staging import Staged, purchases_of, staged_counts, with_staged
 from service.core.planners.training import plan_training_run
-from service.core.pooling.workloads import PoolsOutcome, ReplicaCapacity, RunNeed
+from service.core.pooling.workloads import HourUse, PoolsOutcome, ReplicaCapacity, RunNeed
 from service.core.pricing import AmountTooLarge
 from service.core.recorder import Recorder
 from service.core.scenarios.procurement import PoolKind
@@ -292,7 +292,7 @@ def _price(
         replace(each, alone=_alone(each, answer.scenario, snapshot)) for each in answer.hosted
     ]
     lines = price_fleet(
-        outcome.hour_uses,
+        _capped(outcome.hour_uses, answer.scenario),
         procurement=buying.resolved,
         pools=outcome.pools,
         scenario=answer.scenario,
@@ -316,6 +316,17 @@ def _price(
         hosted=tuple(hosted),
         charges=charges(lines, _held_for(answer.scenario, outcome)),
     )
+
+
+def _capped(uses: Sequence[HourUse], scenario: Scenario) -> list[HourUse]:
+    """Hours with the power cap of the service that they serve or are held for."""
+    caps = {each.name: each.replica.power_cap_fraction for each in scenario.serving_services}
+    return [
+        replace(use, power_cap_fraction=caps[use.workload])
+        if use.workload_kind == "serving" and use.workload in caps
+        else use
+        for use in uses
+    ]
 
 
 def _note_worth(

@@ -118,6 +118,8 @@ class HourUse:
     """Most GPUs that the line covers at once."""
     held_for: Mapping[tuple[WorkloadKind, str], float] = field(default_factory=dict)
     """The same GPU-hours by the workloads for which they are held, where `workload` is None."""
+    power_cap_fraction: float = 1.0
+    """Power that the workload's GPUs may draw over their limit."""
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,9 @@ def illegal_layout(layout: ReplicaLayout, shape: ReplicaShape, name: str) -> Inf
     joined = layout.tensor_parallel * layout.attention_data_parallel
     reach = shape.scale_up_gpu_count
     if layout.attention_data_parallel > 1 and joined > reach:
-        ranks_left = max(rank for rank in ranks if rank * layout.tensor_parallel <= reach)
+        # Tensor parallelism alone may go over the slower bus of a node: one rank is always left.
+        fitting = (rank for rank in ranks if rank * layout.tensor_parallel <= reach)
+        ranks_left = max(fitting, default=1)
         fix = f"attention_data_parallel {ranks_left} at tensor_parallel {layout.tensor_parallel}"
         field = "tensor_parallel times attention_data_parallel"
         return _illegal(shape, name, field, (joined, reach), fix)

@@ -7,7 +7,7 @@ from zoneinfo import available_timezones
 from pydantic import AfterValidator, Discriminator, Field, Tag
 from typing_extensions import TypeAliasType
 
-from service.core.value import Fraction, Positive, Text, Value
+from service.core.value import Count, Fraction, Number, Positive, PositiveFraction, Text, Value
 
 DemandPreset = Literal["office_assistant", "consumer_evening", "global_app", "flat"]
 """Named shapes of a day, local hours 0 to 23, peak 1.00."""
@@ -93,6 +93,40 @@ class DailyTokensLoad(Value):
     """Kind of load."""
     tokens_per_day: Annotated[Positive, Field(le=1e18)]
     """Tokens a day, prompt and answer together."""
+
+
+class UsersLoad(Value):
+    """People, how many of them are active in the busiest hour, and how much each asks for."""
+
+    kind: Literal["users"]
+    """Kind of load."""
+    user_count: Annotated[Count, Field(le=10_000_000_000)]
+    """People with access."""
+    active_fraction: PositiveFraction
+    """Share of them that is active in the busiest hour."""
+    requests_per_active_user_hour: Annotated[Positive, Field(le=1e6)]
+    """Requests of one active person in an hour."""
+
+
+class TraceLoad(Value):
+    """Summary of a recorded trace."""
+
+    kind: Literal["trace"]
+    """Kind of load."""
+    requests_per_s_mean: Annotated[Positive, Field(le=1e12)]
+    """Mean over the trace, which is that of the profile's hours."""
+    peak_over_mean: Annotated[Number, Field(ge=1, le=1000)]
+    """Busiest interval that must be served over the mean: what it has above the profile's busiest
+    hour is held as a burst."""
+
+
+Load = TypeAliasType(
+    "Load",
+    Annotated[
+        PeakRequestsLoad | DailyTokensLoad | UsersLoad | TraceLoad, Field(discriminator="kind")
+    ],
+)
+"""How much a service is asked for."""
 
 
 def profile_factors(profile: "DemandPreset | tuple[float, ...]") -> tuple[float, ...]:

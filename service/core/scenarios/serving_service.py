@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 from typing_extensions import TypeAliasType
 
-from service.core.scenarios.demand import DailyTokensLoad, DemandProfile, PeakRequestsLoad, TimeZone
+from service.core.scenarios.demand import DemandProfile, Load, TimeZone
 from service.core.scenarios.refs import ArchitectureRef, GpuRef
 from service.core.scenarios.replica_settings import ReplicaSettings
 from service.core.value import (
@@ -142,10 +142,10 @@ class Headroom(Value):
     """Loss of one of several zones; null holds nothing for it."""
 
 
-Load = TypeAliasType(
-    "Load", Annotated[PeakRequestsLoad | DailyTokensLoad, Field(discriminator="kind")]
-)
-"""How much a service is asked for."""
+def check_busy_moments(load: Load, headroom: Headroom) -> None:
+    """Refuse a load whose busiest interval is told twice."""
+    if load.kind == "trace" and headroom.burst is not None:
+        raise ValueError("headroom.burst and peak_over_mean are two answers to one: give one")
 
 
 class ServingService(Value):
@@ -166,7 +166,7 @@ class ServingService(Value):
     engine: Key | None = None
     """Serving engine and version; the catalog's default when null."""
     load: Load
-    """Demand at its peak or over a day."""
+    """Demand at its peak, over a day, of users, or of a trace."""
     input_tokens_mean: Annotated[NonNegative, Field(le=1e9)] | None = None
     """Mean prompt length; may be absent only when capacity is measured."""
     output_tokens_mean: Annotated[Number, Field(ge=1, le=1e9)] | None = None
@@ -209,6 +209,7 @@ class ServingService(Value):
             raise ValueError("replica: a measured capacity holds all that it says; leave it out")
         if self.load.kind == "daily_tokens" and not self.tokens_per_unit:
             raise ValueError("daily_tokens needs input_tokens_mean and output_tokens_mean")
+        check_busy_moments(self.load, self.headroom)
         for month, day in (("first_month", "launch_date"), ("last_month", "retirement_date")):
             if getattr(self, month) is not None and getattr(self, day) is not None:
                 raise ValueError(f"{month} and {day} are two answers to one question: give one")

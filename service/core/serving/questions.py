@@ -5,7 +5,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from service.core.answers import EstimateQuestion
-from service.core.scenarios.demand import PeakRequestsLoad
+from service.core.scenarios.demand import DemandProfile, Load, PeakRequestsLoad
 from service.core.scenarios.refs import ArchitectureRef, GpuRef
 from service.core.scenarios.replica_settings import ReplicaLayout, ReplicaSettings
 from service.core.scenarios.serving_service import Headroom, Objectives, ServingService
@@ -13,6 +13,8 @@ from service.core.value import CountOrZero, Key, NonNegative, Number, Positive
 
 NAME = "replica"
 """Name of the service that a single estimate stands for."""
+ONE_REQUEST = PeakRequestsLoad(kind="peak_requests", peak_requests_per_s=1.0)
+"""Load where a question has none: nothing hangs on it."""
 
 
 class TokenLengths(EstimateQuestion):
@@ -72,7 +74,8 @@ def as_service(
     settings: ReplicaSettings,
     objectives: Objectives | None = None,
     headroom: Headroom | None = None,
-    peak_requests_per_s: float = 1.0,
+    load: Load = ONE_REQUEST,
+    demand_profile: DemandProfile = "flat",
 ) -> ServingService:
     """The service that a question stands for."""
     return ServingService(
@@ -82,7 +85,8 @@ def as_service(
         weight_format=question.weight_format,
         kv_cache_format=question.kv_cache_format,
         engine=question.engine,
-        load=PeakRequestsLoad(kind="peak_requests", peak_requests_per_s=peak_requests_per_s),
+        load=load,
+        demand_profile=demand_profile,
         input_tokens_mean=question.input_tokens_mean,
         output_tokens_mean=question.output_tokens_mean,
         sequence_tokens_p95=question.sequence_tokens_p95,

@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-import numpy as np
-
 from service.core.costs.negotiated import NegotiatedOffer
 from service.core.costs.offers import explain_missing_offer, offers_by_size
 from service.core.errors import InvalidScenario
 from service.core.estimates import Infeasibility
 from service.core.hardware import Gpu
-from service.core.hours.service_demand import held_replicas_at_peak
+from service.core.hours.service_demand import (
+    busiest_and_mean_units_per_s,
+    held_replicas_at_peak,
+)
 from service.core.planners.serving_question import (
     compute_factor_of,
     extra_bytes_of,
@@ -26,14 +27,12 @@ from service.core.replica.many import ManyReplicas, Reaches, sweep_many
 from service.core.replica.passes import Traffic
 from service.core.replica.search import Objectives
 from service.core.replica.shape import ReplicaShape
-from service.core.scenarios.demand import profile_factors
 from service.core.scenarios.procurement import RentMethod
 from service.core.scenarios.replica_settings import ReplicaSettings
 from service.core.scenarios.serving_service import ServingService
 from service.core.serving.questions import as_service
 from service.core.serving.size_types import ServingSizeQuestion
 from service.core.snapshot import CatalogSnapshot
-from service.core.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 CURRENCY = "USD"
 LONGEST_SOURCE = 200
@@ -105,14 +104,14 @@ def resolve_sizing(question: ServingSizeQuestion, gpu: Gpu, recorder: Recorder) 
     Raises:
         CoreError: If the question names what the catalog does not hold.
     """
-    peak, mean = requests_per_s(question)
     service = as_service(
         question,
         gpu,
         settings=question.settings,
         objectives=question.objectives,
         headroom=question.headroom,
-        peak_requests_per_s=peak,
+        load=question.load,
+        demand_profile=question.demand_profile,
     )
     engine: Mapping[str, str] = {}
     if question.engine is not None:
@@ -120,6 +119,7 @@ def resolve_sizing(question: ServingSizeQuestion, gpu: Gpu, recorder: Recorder) 
     _check_keys(question, recorder.snapshot)
     compute_factor_of(question.settings, recorder)
     extra_bytes_of(question.settings, recorder, "")
+    peak, mean = busiest_and_mean_units_per_s(service, recorder)
     return Sizing(
         question=question,
         service=service,
@@ -147,25 +147,6 @@ def _check_keys(question: ServingSizeQuestion, snapshot: CatalogSnapshot) -> Non
             raise InvalidScenario(
                 f"{distilled.name} is known by its published totals alone", pointer=pointer
             )
-
-
-def requests_per_s(question: ServingSizeQuestion) -> tuple[float, float]:
-    """Requests per second in the busiest hour and in a mean one."""
-    load = question.load
-    factors = np.array(profile_factors(question.demand_profile))
-    share = float(factors.mean() / factors.max())
-    if load.kind == "daily_tokens":
-        tokens = question.input_tokens_mean + question.output_tokens_mean
-        mean = load.tokens_per_day / SECONDS_PER_DAY / tokens
-        return mean / share, mean
-    if load.kind == "trace":
-        return load.requests_per_s_mean * load.peak_over_mean, load.requests_per_s_mean
-    if load.kind == "users":
-        active = load.user_count * load.active_fraction
-        peak = active * load.requests_per_active_user_hour / SECONDS_PER_HOUR
-    else:
-        peak = load.peak_requests_per_s
-    return peak, peak * share
 
 
 def rows_by_gpu(snapshot: CatalogSnapshot) -> Mapping[str, list[RentalPrice]]:

@@ -1,66 +1,28 @@
 """Question and answer of sizing a service over many kinds of GPU."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field
-from typing_extensions import TypeAliasType
+from pydantic import AfterValidator, Field, model_validator
 
 from service.core.answers import EstimateAnswer, PricedQuestion
 from service.core.estimates import Infeasibility, Range
 from service.core.prices import Commitment
-from service.core.scenarios.demand import DailyTokensLoad, DemandProfile, PeakRequestsLoad
+from service.core.scenarios.demand import DemandProfile, Load
 from service.core.scenarios.refs import ArchitectureRef
 from service.core.scenarios.replica_settings import ReplicaLayout, ReplicaSettings
-from service.core.scenarios.serving_service import Headroom, Objectives
+from service.core.scenarios.serving_service import Headroom, Objectives, check_busy_moments
 from service.core.serving.hosted_types import Hosted
 from service.core.serving.questions import ServedModel
 from service.core.value import (
     Amount,
-    Count,
     Fraction,
     Key,
     LongText,
-    Number,
-    Positive,
-    PositiveFraction,
     Price,
     Size,
     Text,
     Value,
 )
-
-
-class UsersLoad(Value):
-    """People, how many of them are active in the busiest hour, and how much each asks for."""
-
-    kind: Literal["users"]
-    """Kind of load."""
-    user_count: Annotated[Count, Field(le=10_000_000_000)]
-    """People with access."""
-    active_fraction: PositiveFraction
-    """Share of them that is active in the busiest hour."""
-    requests_per_active_user_hour: Annotated[Positive, Field(le=1e6)]
-    """Requests of one active person in an hour."""
-
-
-class TraceLoad(Value):
-    """Summary of a recorded trace."""
-
-    kind: Literal["trace"]
-    """Kind of load."""
-    requests_per_s_mean: Annotated[Positive, Field(le=1e12)]
-    """Mean over the trace."""
-    peak_over_mean: Annotated[Number, Field(ge=1, le=1000)]
-    """Busiest interval that must be served over the mean."""
-
-
-SizeLoad = TypeAliasType(
-    "SizeLoad",
-    Annotated[
-        PeakRequestsLoad | DailyTokensLoad | UsersLoad | TraceLoad, Field(discriminator="kind")
-    ],
-)
-"""How much the service is asked for."""
 
 
 class SizeSpeculation(Value):
@@ -98,7 +60,7 @@ def _of_one_hour(headroom: Headroom) -> Headroom:
 class ServingSizeQuestion(ReplicaSettings, ServedModel, PricedQuestion):
     """The cheapest layout, batch and number of replicas for a load, over kinds of GPU."""
 
-    load: SizeLoad
+    load: Load
     """Demand."""
     demand_profile: DemandProfile = "flat"
     """Shape of the day: turns the peak into a mean and a day's tokens into a peak."""
@@ -116,6 +78,11 @@ class ServingSizeQuestion(ReplicaSettings, ServedModel, PricedQuestion):
     otherwise."""
     optimisations: Optimisations = Optimisations()
     """Changes whose effect is priced."""
+
+    @model_validator(mode="after")
+    def _check_load(self) -> Self:
+        check_busy_moments(self.load, self.headroom)
+        return self
 
 
 class SizeOption(Value):
