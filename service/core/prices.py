@@ -27,7 +27,11 @@ Commitment = Literal[
 BillingBasis = Literal["instance", "per_gpu", "accelerator_only", "chip_with_host"]
 """What the price holds: the whole instance, one GPU with its host, or the accelerator alone."""
 PriceQuality = Literal["listed", "third_party", "marketplace_minimum", "suspect", "memory"]
-"""How far a price may be trusted; only "listed" and "third_party" are used without a flag."""
+"""How far a price may be trusted; only "listed" and "third_party" are used without a flag.
+
+The floor of a bid and the cheapest offer of a marketplace are a "marketplace_minimum", a queued or
+calendar rate is "suspect": neither can be counted on, and neither is ever used.
+"""
 
 
 class RentalPrice(Value):

@@ -226,6 +226,28 @@ def test_a_plan_with_a_book_that_is_not_there_is_refused_and_not_kept(client):
     assert client.get("/v1/plans", params={"name_contains": name}).json()["items"] == []
 
 
+def test_a_team_that_pays_in_another_currency_plans_in_it_and_nothing_is_converted(client):
+    book = create(client, rows=[ROW | {"currency": "EUR", "price_per_gpu_hour": "4.70"}])
+    scenario = PLAN["scenario"] | {
+        "currency": "EUR",
+        "price_book": book.json()["key"],
+        "procurement": [{"method": {"kind": "rent", "provider": "aws"}}],
+    }
+    plan = client.post("/v1/plans", json=PLAN | {"scenario": scenario}).json()
+    assert plan["totals"]["currency"] == "EUR"
+    found = {(line["unit_price"], line["currency"]) for line in lines(client, plan["id"])}
+    assert found == {("4.7", "EUR")}
+    # Beside a plan in dollars it is not compared, and a dollar price is refused by its name.
+    in_dollars = client.post("/v1/plans", json=PLAN).json()
+    both = f"{plan['id']},{in_dollars['id']}"
+    problem(client.get("/v1/comparisons", params={"plans": both}), 422, "validation")
+    listed = client.post(
+        "/v1/plans", json=PLAN | {"scenario": scenario | {"price_book": None}}
+    ).json()
+    assert not listed["feasible"]
+    assert "priced in USD, the plan in EUR" in listed["infeasibilities"][0]["nearest_fix"]
+
+
 def test_a_plan_without_a_book_has_none(client):
     plan = plan_with(client, None).json()
     assert plan["price_book"] is None

@@ -153,7 +153,8 @@ class Scenario(Value):
     """Price book of the team whose negotiated prices stand above the catalog's; null takes none."""
     existing_gpus: Annotated[tuple[ExistingGpus, ...], Field(max_length=50)] = ()
     """GPUs that are owned already: used first, in this order, and in pools apart by serving before
-    training; the rules above pay for what a plan adds. What no pool needs is left out."""
+    training; the rules above pay for what a plan adds. What no pool needs is left out. Lines split
+    what a pool's hours did, idle ones included, over both in proportion to their hours."""
     assumption_overrides: Annotated[
         dict[AssumptionName, Number], Field(max_length=200, default_factory=dict)
     ]

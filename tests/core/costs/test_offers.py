@@ -49,6 +49,28 @@ def test_a_row_that_is_suspect_or_a_floor_of_a_marketplace_is_left_out_by_name(q
         assert f"{row.key} ({why}" in said
 
 
+AUCTIONS = {"vast-ai", "akash", "salad"}
+"""Providers whose every price is the least that some host asks, or the floor of a bid."""
+
+
+def test_a_floor_is_never_the_cheapest_price_however_low_it_is():
+    floors = [row for row in snapshot().rental_prices if row.provider in AUCTIONS]
+    assert floors
+    lower = 0
+    for row in floors:
+        assert row.quality == "marketplace_minimum", row.key
+        method = RentMethod(kind="rent", commitment=row.commitment)
+        gpu = snapshot().gpu(row.gpu)
+        offer = cheapest_offer(method, gpu=gpu, currency=row.currency, snapshot=snapshot())
+        if offer is not None:
+            assert offer.provider not in AUCTIONS
+            lower += row.price_per_gpu_hour < offer.price_per_gpu_hour
+        else:
+            said = explain_missing_offer(method, gpu=gpu, currency="USD", snapshot=snapshot())
+            assert f"{row.key} (the least price of a marketplace" in said
+    assert lower  # some would have won by price
+
+
 def test_an_accelerator_without_its_host_is_left_out_by_name():
     found = [row for row in snapshot().rental_prices if not row.is_complete]
     assert found
