@@ -83,10 +83,7 @@ def as_text(report: dict[str, Any]) -> str:
     plain = [entry for entry in report["groups"] if not entry.get("cross_validated")]
     lines = [
         HEADING,
-        *(
-            _line(entry, [found.get(_key(entry)) for found in held_out])
-            for entry in plain
-        ),
+        *(_line(entry, [found.get(_key(entry)) for found in held_out]) for entry in plain),
     ]
     lines += [
         f"not predicted: {entry['count']:4} {entry['kind']:12} {entry['reason']}"

@@ -78,5 +78,7 @@ def test_whole_sources_held_out_stand_beside_groups_held_out():
 
     assert medians(report["groups"]) == pytest.approx([1, 2])
     assert medians(report["groups_without_source"]) == pytest.approx([3])
-    line = next(text for text in as_text(report).splitlines() if " speed " in text and " all " in text)
+    line = next(
+        text for text in as_text(report).splitlines() if " speed " in text and " all " in text
+    )
     assert [line.count(share) for share in ("100.0%", "200.0%", "300.0%")] == [4, 4, 4]
