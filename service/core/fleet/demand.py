@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator
 
 from service.core.advice.advisories import short_trace
 from service.core.answers import EstimateAnswer, EstimateQuestion, recorder_for, shared_fields
@@ -45,9 +45,10 @@ class DemandQuestion(EstimateQuestion):
 
     trace_csv: Annotated[str, Field(min_length=1, max_length=LONGEST_TRACE)]
     """CSV of timestamp, input tokens and output tokens, one request a line, with or without a
-    header; the layout TIMESTAMP,ContextTokens,GeneratedTokens is read too. Timestamps are ISO 8601,
-    those without a zone UTC. At most 1,000,000 characters, about 25,000 requests, over at most 400
-    days; a body above the service's limit (1 MiB) is refused whole."""
+    header; the layout TIMESTAMP,ContextTokens,GeneratedTokens is read too, and semicolons or tabs
+    in place of commas. Timestamps are ISO 8601, those without a zone UTC. At most 1,000,000
+    characters, about 25,000 requests, over at most 400 days; a body above the service's limit
+    (1 MiB) is refused whole."""
     time_zone: TimeZone = "UTC"
     """IANA zone in whose hours the profile is given."""
     percentile_fraction: PositiveFraction = 0.95
@@ -55,11 +56,12 @@ class DemandQuestion(EstimateQuestion):
     window_s: Annotated[Count, Field(le=3600)] = 60
     """Length of a window in seconds; a whole number of them fills an hour."""
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if SECONDS_PER_HOUR % self.window_s:
-            raise ValueError("window_s must divide 3600")
-        return self
+    @field_validator("window_s")
+    @classmethod
+    def _fills_an_hour(cls, window_s: int) -> int:
+        if SECONDS_PER_HOUR % window_s:
+            raise ValueError("a whole number of windows must fill an hour: give a divisor of 3600")
+        return window_s
 
 
 class TokenLengths(Value):
@@ -124,7 +126,7 @@ class DemandAnswer(EstimateAnswer):
     """Variance over mean of the requests of whole windows: 1 for independent arrivals; null with
     fewer than two whole windows."""
     covered_hour_count: int
-    """Hours of the profile's day or week that the trace covers by half or more."""
+    """Hours of the profile's day or week of which whole windows of the trace cover half or more."""
     input_tokens: TokenLengths
     """Prompts."""
     output_tokens: TokenLengths

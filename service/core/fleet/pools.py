@@ -68,7 +68,8 @@ def _answer(question: PoolsQuestion, recorder: Recorder) -> PoolsAnswer:
     fields = shared_fields(recorder, infeasibilities=tuple(dict.fromkeys(lacks)))
     fields["assumptions"] = tuple(map(_at_root, fields["assumptions"]))
     saved = None
-    if separate is not None and shared is not None and not lacks:
+    is_searched = question.fleet_gpu_count is None
+    if separate is not None and shared is not None and not lacks and is_searched:
         saved = separate.peak_gpu_count - shared.peak_gpu_count
     return PoolsAnswer(
         **fields,
@@ -135,9 +136,11 @@ class _Mode:
         return ModeEstimate(
             feasible=not lacks,
             infeasibilities=lacks,
-            peak_gpu_count=outcome.peak_gpu_count,
-            idle_gpu_hours=sum(pool.idle_gpu_hours for pool in outcome.pools),
-            training_left=_left(outcome.uses),
+            peak_gpu_count=outcome.peak_gpu_count if outcome.pools else None,
+            idle_gpu_hours=(
+                sum(pool.idle_gpu_hours for pool in outcome.pools) if outcome.pools else None
+            ),
+            training_left=_left(outcome.uses) if outcome.pools else None,
             pools=tuple(self._pool(size, use) for size, use in pairs),
             training_runs=tuple(self._run(run) for run in outcome.runs if run.hours is not None),
         )
@@ -148,8 +151,8 @@ class _Mode:
         by_runs = float((work.training_used + work.redo).sum())
         return PoolInMode(
             size=size,
-            allocated_fraction=(float(work.serving_held.sum()) + by_runs) / held,
-            busy_fraction=float((work.serving_needed + work.training_used).sum()) / held,
+            allocated_fraction=min(1.0, (float(work.serving_held.sum()) + by_runs) / held),
+            busy_fraction=min(1.0, float((work.serving_needed + work.training_used).sum()) / held),
             harvested_gpu_hours=use.harvested_gpu_hours,
             series=HourSeries(
                 allocated_gpus=self._typical(work.allocated),
@@ -194,11 +197,18 @@ class _Mode:
             redo_gpu_hours=redone * (1 - restarts),
             restart_gpu_hours=redone * restarts,
             cost_gpu_hours_per_preemption=redone / events if events else 0.0,
-            finished_fraction_per_day=1.0 / days if days else 1.0,
+            finished_fraction_per_day=_pace(days, is_begun=bool(done.any())),
             finished_fraction_by_month=tuple(
-                (self.timeline.by_month(done) / need.gpu_hours).tolist()
+                np.minimum(1.0, self.timeline.by_month(done) / need.gpu_hours).tolist()
             ),
         )
+
+
+def _pace(days: float, *, is_begun: bool) -> float:
+    """Share of a run that a mean day finishes; a run that is over at once takes a day for it."""
+    if not days:
+        return 1.0
+    return 1.0 / days if is_begun else 0.0
 
 
 def _left(uses: tuple[PoolUse, ...]) -> GpusLeft:

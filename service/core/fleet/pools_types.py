@@ -29,7 +29,8 @@ class PoolsQuestion(EstimateQuestion):
     serving_services: Annotated[tuple[ServingService, ...], Field(max_length=50)] = ()
     """Services to run."""
     fleet_gpu_count: Count | None = None
-    """Size of the fleet in both modes; null finds the smallest of each."""
+    """Size of the fleet in both modes, rounded up to whole instances; null finds the smallest of
+    each."""
     existing_gpus: Annotated[tuple[ExistingGpus, ...], Field(max_length=50)] = ()
     """GPUs that are owned already: used first."""
     gpu_count_per_instance: Annotated[Count, Field(le=100_000)] | None = None
@@ -93,7 +94,8 @@ class RunInMode(Value):
     name: str
     """Name of the run."""
     finish: datetime
-    """When it ends, UTC; beyond the horizon, when it would at its mean pace."""
+    """When it ends, UTC; beyond the horizon, when it would at its mean pace, at most at the end of
+    2100, which stands for never."""
     gpu_hours: float
     """GPU-hours that it holds, redo included."""
     preemption_count: int
@@ -107,7 +109,7 @@ class RunInMode(Value):
     cost_gpu_hours_per_preemption: float
     """Redo and restart of a mean preemption."""
     finished_fraction_per_day: float
-    """Share of its work that is done on a mean day from its start to its end."""
+    """Share of its work that is done on a mean day from its start to its end; 0 for never."""
     finished_fraction_by_month: tuple[float, ...]
     """Share of its work that is done in each month of the horizon."""
 
@@ -130,12 +132,12 @@ class ModeEstimate(Value):
     """False when anything ran out in this mode."""
     infeasibilities: tuple[Infeasibility, ...]
     """What ran out."""
-    peak_gpu_count: int
-    """Most GPUs that all pools hold at once."""
-    idle_gpu_hours: float
-    """GPU-hours that are held without need."""
-    training_left: GpusLeft
-    """GPUs that serving leaves to training."""
+    peak_gpu_count: int | None
+    """Most GPUs that all pools hold at once; null where no pool could be sized."""
+    idle_gpu_hours: float | None
+    """GPU-hours that are held without need; null where no pool could be sized."""
+    training_left: GpusLeft | None
+    """GPUs that serving leaves to training; null where no pool could be sized."""
     pools: tuple[PoolInMode, ...]
     """Pools of equal GPUs."""
     training_runs: tuple[RunInMode, ...]
@@ -156,4 +158,5 @@ class PoolsAnswer(EstimateAnswer):
     shared: ModeEstimate | None
     """One pool for both; null when no workload could be planned."""
     saved_gpu_count: int | None
-    """GPUs that sharing saves at the peak; null unless both modes are feasible."""
+    """GPUs that sharing saves at the peak; null unless both modes are feasible and their sizes are
+    what is looked for, no `fleet_gpu_count` being given."""

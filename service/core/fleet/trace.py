@@ -19,6 +19,7 @@ COLUMNS: Sequence[frozenset[str]] = (
 )
 """Names of the three columns without spaces, dashes and underscores, in lower case."""
 LONGEST_SPAN_DAYS = 400
+SEPARATORS = ",;\t"
 YEARS = range(1971, 2100)
 """Years of a trace: those whose clocks are known, wherever they are."""
 POINTER = "/trace_csv"
@@ -38,7 +39,8 @@ def read_trace(text: str) -> Trace:
     """Read CSV of three columns: timestamp, input tokens, output tokens.
 
     A header may name them, also as `TIMESTAMP,ContextTokens,GeneratedTokens`, in any order and
-    beside others. A timestamp is ISO 8601; one without a zone is UTC.
+    beside others. Cells are set apart by commas, semicolons or tabs, whichever the first line has
+    most of; blank lines do not count. A timestamp is ISO 8601; one without a zone is UTC.
 
     Raises:
         InvalidScenario: If a line cannot be read, or there are fewer than two requests.
@@ -61,18 +63,21 @@ def read_trace(text: str) -> Trace:
 
 
 def _rows(text: str) -> Iterator[tuple[float, float, float]]:
-    reader = csv.reader(StringIO(text.removeprefix("\ufeff")), strict=True)
-    places: list[int] | None = None
+    text = text.removeprefix("\ufeff")
+    first = next(filter(str.strip, text.splitlines()), "")
+    separator = max(SEPARATORS, key=first.count)
+    reader = csv.reader(StringIO(text, newline=None), delimiter=separator, strict=True)
+    places, width = list[int](), 0
     for cells in reader:
-        if not cells:
+        if not any(map(str.strip, cells)):
             continue
-        if places is None:
-            places = _places_of(cells)
-            if places is not None:
+        if not places:
+            found = _places_of(cells)
+            places, width = found or [0, 1, 2], len(cells) if found else len(COLUMNS)
+            if found:
                 continue
-            places = [0, 1, 2]
-        if max(places) >= len(cells):
-            raise _fault(reader.line_num, f"has {len(cells)} cells, not {max(places) + 1}")
+        if len(cells) != width:
+            raise _fault(reader.line_num, f"has {len(cells)} cells, not {width}")
         when, prompt, answer = (cells[place].strip() for place in places)
         yield (
             _seconds(when, reader.line_num),
@@ -112,7 +117,8 @@ def _seconds(cell: str, line: int) -> float:
 
 
 def _tokens(cell: str, line: int) -> float:
-    is_whole = cell.isascii() and cell.isdigit() and len(cell) <= len(str(MAX_TOKENS))
-    if not is_whole or int(cell) > MAX_TOKENS:
+    whole, _, part = cell.partition(".")
+    is_whole = whole.isascii() and whole.isdigit() and len(whole) <= len(str(MAX_TOKENS))
+    if not is_whole or part.strip("0") or int(whole) > MAX_TOKENS:
         raise _fault(line, f"has no whole number of tokens: {cell[:40]!r}")
-    return float(cell)
+    return float(whole)

@@ -202,7 +202,7 @@ def whole_instances_gpu_count(*, gpu_count: Any, gpu_count_per_instance: Any) ->
 def mean_over_peak_fraction(*, needed_gpu_hours: Any, peak_gpu_count: Any, hours: Any) -> Any:
     """Mean need of a pool over its peak need. [1]
 
-    W / (n · h).
+    W / (n · h), at most 1: a mean is no more than its peak, whatever floats make of it.
 
     Examples:
         179 replica-hours a day at a peak of 13 replicas: 179/(13 · 24).
@@ -210,7 +210,7 @@ def mean_over_peak_fraction(*, needed_gpu_hours: Any, peak_gpu_count: Any, hours
         >>> round(mean_over_peak_fraction(needed_gpu_hours=179 * 4, peak_gpu_count=52, hours=24), 3)
         0.574
     """
-    return needed_gpu_hours / (peak_gpu_count * hours)
+    return np.minimum(1.0, needed_gpu_hours / (peak_gpu_count * hours))
 
 
 @quantity(

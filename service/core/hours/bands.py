@@ -10,8 +10,16 @@ def scaled(value: float, band: Range) -> Range:
     """A number that is as uncertain as another one, by its share."""
     if not band.value:
         return Range.exactly(value)
+    below, above = band.low / band.value, band.high / band.value
+    return Range(value=value, low=value * below, high=value * above)
+
+
+def around(value: float, band: Range) -> Range:
+    """The same number summed in another order: floats must not put it outside of its range."""
     return Range(
-        value=value, low=value * band.low / band.value, high=value * band.high / band.value
+        value=value,
+        low=value - (band.value - band.low),
+        high=value + (band.high - band.value),
     )
 
 

@@ -24,7 +24,7 @@ from service.core.estimates import (
     TrainingRunEstimate,
 )
 from service.core.formulas.calendar import hours_in_month
-from service.core.hours.bands import scaled, together
+from service.core.hours.bands import around, scaled, together
 from service.core.planners.hosted import (
     HostedService,
     compare_hosted,
@@ -269,9 +269,9 @@ def _totals(answer: Answer) -> PlanTotals | None:
     )
     recorder = answer.recorder.within("plan")
     recorder.note("plan_peak_gpu_count", totals.peak_gpu_count)
-    held = together(answer.outcome.allocated_gpu_hours)
+    held = around(totals.gpu_hours, together(answer.outcome.allocated_gpu_hours))
     recorder.note("plan_gpu_hours", totals.gpu_hours, low=held.low, high=held.high)
-    spent = _amount_range(answer, answer.outcome)
+    spent = around(float(totals.amount), _amount_range(answer, answer.outcome))
     recorder.note("plan_amount", float(totals.amount), low=spent.low, high=spent.high)
     cash = scaled(float(totals.cash_amount), spent)
     recorder.note("plan_cash_amount", cash.value, low=cash.low, high=cash.high)

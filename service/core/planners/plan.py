@@ -114,7 +114,7 @@ def check_gpus(scenario: Scenario, snapshot: CatalogSnapshot) -> set[str]:
     """Keys of all GPUs of the workloads; two parts under one key would share a pool and a price.
 
     Raises:
-        CoreError: If one is unknown, or one key stands for two.
+        CoreError: If one is unknown, or one key stands for two; or the site of a lot is unknown.
     """
     described: dict[str, Gpu] = {}
     keys: set[str] = set()
@@ -133,6 +133,8 @@ def check_gpus(scenario: Scenario, snapshot: CatalogSnapshot) -> set[str]:
     for index, lot in enumerate(scenario.existing_gpus):
         if lot.gpu not in keys:
             snapshot.gpu(lot.gpu, pointer=f"/scenario/existing_gpus/{index}/gpu")
+        if lot.site is not None:
+            snapshot.site(lot.site, pointer=f"/scenario/existing_gpus/{index}/site")
     return keys
 
 

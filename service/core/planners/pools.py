@@ -360,8 +360,8 @@ class _Planning:
         gpu_count = noted_size(pool, multiple, recorder)
         note_counts(pool, multiple, recorder)
         hours = gpu_hours_by_use(pool)
-        allocated = sum(hours.values())
         held, used = gpu_hour_ranges(pool)
+        allocated = held.value
         recorder.note("allocated_gpu_hours", allocated, low=held.low, high=held.high)
         recorder.note("used_gpu_hours", hours["used"], low=used.low, high=used.high)
         recorder.note("redo_gpu_hours", hours["redo"])

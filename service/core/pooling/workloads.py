@@ -21,7 +21,7 @@ from service.core.estimates import (
 from service.core.formulas.calendar import midnight
 from service.core.formulas.demand import FLOAT_NOISE, whole_instances_gpu_count
 from service.core.hardware import Gpu
-from service.core.hours.bands import scaled, together
+from service.core.hours.bands import around, scaled, together
 from service.core.hours.harvest import HOUR_NOISE
 from service.core.hours.headroom import ReplicaSize
 from service.core.parallelism import ParallelLayout
@@ -271,8 +271,10 @@ def gpu_hour_ranges(pool: PoolUse) -> tuple[Range, Range]:
     """GPU-hours held and used, with the ranges that wall clocks and capacities give them.
 
     The hours of a run go with its wall clock, those of a service with the replicas that it holds
-    and needs; runs and services err independently.
+    and needs; runs and services err independently. Hours that a fleet of a given size has for
+    nobody are exact.
     """
+    by_use = gpu_hours_by_use(pool)
     held: dict[tuple[WorkloadKind, str], float] = {}
     used: dict[tuple[WorkloadKind, str], float] = {}
     for item in pool.hour_uses:
@@ -287,11 +289,17 @@ def gpu_hour_ranges(pool: PoolUse) -> tuple[Range, Range]:
     needing = clocks | {owner: item.needed_share for owner, item in named.items()}
     exact = Range.exactly(1.0)
     return (
-        together(
-            scaled(hours, exact if owner[0] in pool.fixed else holding[owner])
-            for owner, hours in held.items()
+        around(
+            sum(by_use.values()),
+            together(
+                scaled(hours, exact if owner[0] in pool.fixed else holding[owner])
+                for owner, hours in held.items()
+            ),
         ),
-        together(scaled(hours, needing[owner]) for owner, hours in used.items()),
+        around(
+            by_use["used"],
+            together(scaled(hours, needing[owner]) for owner, hours in used.items()),
+        ),
     )
 
 

@@ -115,8 +115,8 @@ class SeparatePooling(Value):
     kind: Literal["separate"]
     """Kind of pooling."""
     fleet_gpu_count: Count | None = None
-    """Size of the fleet: serving holds its peak, and runs queue for the rest of it; null gives each
-    run GPUs of its own."""
+    """Size of the fleet, rounded up to whole instances: serving holds its peak, and runs queue for
+    the rest of it; null gives each run GPUs of its own."""
 
 
 class SharedPooling(Value):
@@ -125,7 +125,8 @@ class SharedPooling(Value):
     kind: Literal["shared"]
     """Kind of pooling."""
     fleet_gpu_count: Count | None = None
-    """Size of the fleet; null asks for the smallest that serves every hour and ends each run."""
+    """Size of the fleet, rounded up to whole instances; null asks for the smallest that serves
+    every hour and ends each run."""
 
 
 Pooling = TypeAliasType(

@@ -166,6 +166,21 @@ def test_layouts_of_a_trace_are_read_alike(header):
     assert (found.request_count, found.input_tokens.mean) == (120, 5)
 
 
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r", "\n  \n", "\n\n"])
+@pytest.mark.parametrize("header", ["TIMESTAMP,ContextTokens,GeneratedTokens", ""])
+def test_files_of_other_programs_are_read_alike(separator, line_end, header):
+    rows = [(second, 5, 7) for second in range(0, 600, 5)]
+    text = trace(rows, header=header).replace(",", separator).replace("\n", line_end)
+    found = estimate(text)
+    assert (found.request_count, found.output_tokens.mean) == (120, 7)
+
+
+def test_whole_numbers_may_be_written_with_a_point():
+    rows = [(second, "5.0", "7.00") for second in range(0, 600, 5)]
+    assert estimate(trace(rows)).input_tokens.mean == 5
+
+
 def test_other_columns_and_another_order_do_not_matter():
     text = "id,output_tokens,timestamp,input_tokens\n" + "".join(
         f"{n},7,2027-01-04T00:{n:02d}:00Z,5\n" for n in range(60)
@@ -183,6 +198,9 @@ def test_other_columns_and_another_order_do_not_matter():
         ("2027-01-01T00:00:00,1,1\n2027-01-01T00:00:01,1.5,1\n", "line 2 has no whole number"),
         ("2027-01-01T00:00:00,1,1\n2027-01-01T00:00:01,-1,1\n", "line 2 has no whole number"),
         ("2027-01-01T00:00:00,1,1\n2027-01-01T00:00:01,1\n", "line 2 has 2 cells"),
+        ("2027-01-01T00:00:00,1,1\n2027-01-01T00:00:01,1,200,1\n", "line 2 has 4 cells, not 3"),
+        ("timestamp,input_tokens,output_tokens\n2027-01-01,1,200,1\n", "line 2 has 4 cells, not 3"),
+        ("2027-01-01T00:00:00,1,200,1\n2027-01-01T00:00:01,1,1\n", "line 1 has 4 cells, not 3"),
         ("2027-01-01T00:00:00,1,1\n2027-01-01T00:00:01,1,1\n", "shorter than a window"),
         ("2027-01-01T00:00:00,1,1\n2029-01-01T00:00:00,1,1\n", "400 days"),
         ('2027-01-01T00:00:00,"1,1\n', "not CSV"),
@@ -205,7 +223,7 @@ def test_a_trace_with_nothing_at_its_percentile_is_refused():
 
 @pytest.mark.parametrize("fields", [{"window_s": 7}, {"percentile_fraction": 0}, {"trace_csv": ""}])
 def test_a_question_out_of_its_bounds_is_refused(fields):
-    with pytest.raises(ValueError, match=r"window_s|greater than|at least 1"):
+    with pytest.raises(ValueError, match=r"window_s|divisor of 3600|greater than|at least 1"):
         DemandQuestion.model_validate({"trace_csv": "x"} | fields)
 
 

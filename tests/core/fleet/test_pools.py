@@ -104,7 +104,7 @@ def test_a_given_fleet_divides_or_shares_the_same_gpus():
     assert found.separate.training_runs[0].finish == datetime(2027, 1, 3, tzinfo=UTC)
     # Shared: by night 104 - 12 = 92 are left.
     assert (found.shared.training_left.least, found.shared.training_left.most) == (64, 92)
-    assert found.saved_gpu_count == 0
+    assert found.saved_gpu_count is None
 
 
 def test_the_series_is_a_typical_day_in_utc():
@@ -147,6 +147,58 @@ def test_a_mode_that_lacks_something_says_so_and_the_other_stands():
     assert found.shared.feasible
     assert not found.feasible
     assert found.saved_gpu_count is None
+
+
+def test_a_mode_without_any_pool_has_no_sizes():
+    found = estimate([served(peak=10, capacity=1)], fleet_gpu_count=32)
+    for mode in (found.separate, found.shared):
+        assert [lack.code for lack in mode.infeasibilities] == ["fleet"]
+        assert (mode.pools, mode.peak_gpu_count, mode.idle_gpu_hours) == ((), None, None)
+        assert mode.training_left is None
+
+
+def test_a_run_that_never_gets_its_gang_finishes_nothing_a_day():
+    found = estimate([], [trained(gpu_count=64)], fleet_gpu_count=32)
+    for mode in (found.separate, found.shared):
+        assert [lack.code for lack in mode.infeasibilities] == ["deadline"]
+        assert mode.training_runs[0].finished_fraction_per_day == 0
+        assert mode.training_runs[0].finished_fraction_by_month == (0,)
+    held = [each for each in found.quantities if each.name == "allocated_gpu_hours"]
+    assert [(each.low, each.value, each.high) for each in held] == [(32 * 744,) * 3] * 2
+
+
+def test_a_fleet_of_a_given_size_saves_nothing_by_sharing():
+    # 40 GPUs are needed; 100 that are given are 13 instances of 8, whoever has them.
+    found = estimate([served(peak=10, capacity=1)], fleet_gpu_count=100)
+    assert found.feasible
+    assert found.shared.peak_gpu_count == 104
+    assert found.saved_gpu_count is None
+
+
+def test_a_lot_at_an_unknown_site_is_refused_at_its_place():
+    lot = {"gpu": GPU, "gpu_count": 8, "book_value_per_gpu": "1", "remaining_life_months": 9}
+    with pytest.raises(UnknownKey) as refusal:
+        estimate([served()], existing_gpus=[lot | {"site": "nowhere"}])
+    assert refusal.value.pointer == "/existing_gpus/0/site"
+
+
+@pytest.mark.parametrize("growth", [0.0, 0.07, 1 / 3])
+@pytest.mark.parametrize("peak", [7.3, 39.9, 111.1])
+def test_ranges_hold_their_values_and_shares_stay_within_1(peak, growth):
+    # Sums of the same hours in another order differ in their last digit.
+    services = [
+        served(name, peak=peak, growth_per_month_fraction=growth, demand_profile="global_app")
+        for name in ("a", "b", "c")
+    ]
+    found = estimate(services, [trained()], horizon={"start_month": "2027-01", "month_count": 12})
+    for each in found.quantities:
+        if each.value is None:  # what never fails has no mean time to a failure
+            continue
+        assert each.low <= each.value <= each.high, each
+    for mode in (found.separate, found.shared):
+        for pool in mode.pools:
+            assert pool.busy_fraction <= pool.allocated_fraction <= 1
+            assert pool.size.mean_over_peak_fraction <= 1
 
 
 def test_what_is_unknown_is_named_at_its_place_in_the_question():
