@@ -145,6 +145,9 @@ def _check(plan: Plan) -> None:
     if not plan.feasible:
         lacks = "; ".join(f"{each.limit}: {each.nearest_fix}" for each in plan.infeasibilities[:3])
         raise NotWritable(f"the plan is infeasible, so it has no pools to write ({lacks})")
+    services = plan.serving_services
+    if services and not plan.training_runs and all(each.hosted_by for each in services):
+        raise NotWritable("the tokens of all its services are bought, so the plan has no cluster")
     empty = [pool for pool in plan.pools if pool.gpu_count == 0]
     lacking = [pool for pool in empty if _workloads(plan, pool.name, pool.gpu)]
     if lacking or len(empty) == len(plan.pools):
@@ -237,7 +240,7 @@ def _resource(gpu: Gpu) -> str:
     if resource is None:
         raise NotWritable(
             f"no device plugin is known that counts {gpu.key} of vendor {gpu.vendor!r}; known are "
-            f"those of {', '.join(RESOURCES)}"
+            f"those of {', '.join(RESOURCES)}: a GPU that is described in a request says its vendor"
         )
     return resource
 

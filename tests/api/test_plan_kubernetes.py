@@ -269,6 +269,7 @@ def test_a_part_that_no_plugin_counts_is_refused_by_name(client):
     assert answer.status_code == 409
     assert "own-part" in answer.json()["detail"]
     assert "Unheard-of" in answer.json()["detail"]
+    assert "says its vendor" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,16 @@ class Schedule:
         return slice(self.first, self.first + self.gpus.size)
 
     @property
+    def begin(self) -> float:
+        """Moment at which it begins: with an hour, or within one as another run ends."""
+        return max(float(self.first), self.job.start)
+
+    def holds_at(self, moment: float) -> bool:
+        """True when it runs on after a moment."""
+        end = self.hours.stop if self.finish is None else self.finish
+        return self.begin <= moment and end > moment + HOUR_NOISE
+
+    @property
     def in_time(self) -> bool:
         """True when it ends by its date."""
         return self.finish is not None and self.finish <= self.job.due + HOUR_NOISE
@@ -220,10 +230,23 @@ def harvest_in_time(jobs: Sequence[Job], free: Counts) -> list[Schedule] | None:
 def side_by_side(jobs: Sequence[Job], held: Counts) -> tuple[int, list[Schedule]]:
     """GPUs that hold all runs as if each were alone, beside what serving holds. [count]"""
     schedules = [alone(job) for job in jobs]
-    together = held.copy()
-    for schedule in schedules:
-        together[schedule.hours] += schedule.gpus
-    return int(together.max()), schedules
+    return int((held + most_at_once(schedules, held.size)).max()), schedules
+
+
+def most_at_once(schedules: Sequence[Schedule], hour_count: int) -> Counts:
+    """Most GPUs that runs hold together at any moment of each hour. [count]
+
+    A run that follows another may begin within an hour, on the GPUs that this one leaves.
+    """
+    most = np.zeros(hour_count, dtype=np.int64)
+    begun = [each for each in schedules if each.gpus.size]
+    for each in begun:
+        whole = ceil(each.begin)
+        most[whole : each.hours.stop] += each.gpus[whole - each.first :]
+    for begin in {each.begin for each in begun if each.begin > each.first}:
+        held = [each.gpus[int(begin) - each.first] for each in begun if each.holds_at(begin)]
+        most[int(begin)] = max(most[int(begin)], sum(held))
+    return most
 
 
 def smallest_fleet(

@@ -181,10 +181,9 @@ def redo_by_hour(
     returned = np.maximum(np.concatenate((held[:1], held[:-1])) - held, 0)
     redo: Amounts
     if elastic:
-        lost = redo_hours * returned[before.size :]
-        gained = np.cumsum(taken - lost)
+        gained = np.cumsum(held - redo_hours * returned)
         furthest = np.maximum.accumulate(np.concatenate(([0.0], gained)))
-        redo = np.maximum(taken - np.diff(furthest), 0.0)
+        redo = np.maximum(held - np.diff(furthest), 0.0)[before.size :]
     else:
         ran = np.cumsum(held > 0)
         since = np.where(returned > 0, ran - (held > 0), np.iinfo(np.int64).min // 2)

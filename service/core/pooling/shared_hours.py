@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from service.core.estimates import Use, WorkloadKind
 from service.core.hardware import Gpu
-from service.core.hours.harvest import Schedule
+from service.core.hours.harvest import Schedule, most_at_once
 from service.core.hours.holding import Holding
 from service.core.hours.timeline import Amounts, Counts, Timeline
 from service.core.pooling.separate_pool import (
@@ -92,10 +92,11 @@ class SharedPool:
         without_runs = self._outside_runs.astype(np.int64)
         most = np.where(share > 0, self.size, without_runs)
         last = np.where(share == 1, self.size, without_runs)
-        training = self.timeline.together([self._spread(s, s.gpus) for s in self.schedules])
+        training = most_at_once(self.schedules, self.held.size)
         needed = [demand.hourly_needed for _, demand in self.services]
         busy = training + self.timeline.together(needed)
-        idle = np.maximum(most - busy, last - busy + self._ending_gpus())
+        at_end = self._at_end_of_hour() + self.timeline.together(needed)
+        idle = np.maximum(most - busy, last - at_end)
         outside = (1 - share) * (self._outside_runs - self.timeline.together(needed))
         held_for = self._held_for(share > 0, self.timeline.by_month(outside))
         return PoolUse(
@@ -132,9 +133,9 @@ class SharedPool:
     @property
     def _serving_span(self) -> Span:
         """First hour of service and the hour after the last."""
-        edges = self.timeline.edges
-        first = min((float(edges[demand.first]) for _, demand in self.services), default=0.0)
-        return first, max((float(edges[demand.stop]) for _, demand in self.services), default=0.0)
+        hours = [demand.hours for _, demand in self.services]
+        first = min((float(each.start) for each in hours), default=0.0)
+        return first, max((float(each.stop) for each in hours), default=0.0)
 
     def _end(self, schedule: Schedule) -> float:
         return float(self.held.size) if schedule.finish is None else schedule.finish
@@ -158,12 +159,12 @@ class SharedPool:
             hours[schedule.hours] += schedule.used if use == "used" else schedule.redo
         return hours
 
-    def _ending_gpus(self) -> Counts:
-        """GPUs that a run leaves before the hour is over, in the hour in which it ends. [count]"""
-        gpus = np.zeros(self.held.size, dtype=np.int64)
+    def _at_end_of_hour(self) -> Counts:
+        """GPUs that runs hold as each hour ends; one may end within its last. [count]"""
+        gpus = self.timeline.together([self._spread(s, s.gpus) for s in self.schedules])
         for schedule in self.schedules:
             if schedule.finish is not None and schedule.finish < schedule.hours.stop:
-                gpus[schedule.hours.stop - 1] += schedule.gpus[-1]
+                gpus[schedule.hours.stop - 1] -= schedule.gpus[-1]
         return gpus
 
     def _run_schedule(self, need: RunNeed, schedule: Schedule) -> RunSchedule:
@@ -220,8 +221,8 @@ class SharedPool:
             for need, schedule in zip(self.needs, self.schedules, strict=True)
         }
         peaks: dict[Owner, float] = {}
-        for side in (trained, served):
-            together = self.timeline.together(list(side.values()))
+        at_once = most_at_once(self.schedules, self.held.size)
+        for side, together in ((trained, at_once), (served, self.held)):
             own = {owner: float(gpus[inside].max(initial=0)) for owner, gpus in side.items()}
             peaks |= in_proportion(float(together[inside].max(initial=0)), own)
         outside_peaks = {owner: float(gpus.max()) for owner, gpus in served.items()}

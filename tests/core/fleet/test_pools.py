@@ -107,6 +107,59 @@ def test_a_given_fleet_divides_or_shares_the_same_gpus():
     assert found.saved_gpu_count is None
 
 
+def test_a_run_takes_over_the_gpus_of_the_one_it_follows_within_the_hour():
+    # 20.5 h and 30 h on the same 64 GPUs: at no moment do they hold 128, however they are pooled.
+    first, second = trained("first", hours=20.5), trained("second", hours=30.0)
+    second |= {"start_date": None, "after": "first"}
+    found = estimate([], [first, second])
+    for mode in (found.separate, found.shared):
+        assert mode.peak_gpu_count == 64
+        assert [pool.size.allocated_gpu_hours for pool in mode.pools] == [64 * 50.5]
+        assert mode.training_runs[1].finish == datetime(2027, 1, 3, 2, 30, tzinfo=UTC)
+
+
+def test_a_shared_pool_holds_nothing_before_its_service_is_launched():
+    # From 11 to 25 January 10 replicas of 4 GPUs: 15 days of 24 h; the run has other GPUs.
+    item = served(peak=10, capacity=1, launch_date="2027-01-11", retirement_date="2027-01-25")
+    found = estimate([item], [trained(gpu_count=8) | {"gpu": "a100-sxm4-80gb"}])
+    for mode in (found.separate, found.shared):
+        [serving] = [pool for pool in mode.pools if pool.size.gpu == GPU]
+        assert serving.size.allocated_gpu_hours == 40 * 15 * 24
+        assert serving.size.idle_gpu_hours == 0
+        assert mode.peak_gpu_count == 40
+
+
+@LAWS
+@given(
+    day=st.lists(st.sampled_from((0.0, 0.2, 0.7, 1.0)), min_size=24, max_size=24).filter(any),
+    hours=st.tuples(*(st.floats(0.2, 90),) * 3),
+    gpus=st.tuples(*(st.sampled_from((1, 8, 20, 64)),) * 3),
+    follows=st.sampled_from(((None, None), ("a", None), ("a", "b"), ("a", "a"))),
+    days=st.tuples(st.integers(1, 14), st.integers(15, 31)),
+    other=st.booleans(),
+)
+def test_sharing_never_holds_more_whatever_follows_or_launches(
+    day, hours, gpus, follows, days, other
+):
+    launched, retired = (f"2027-01-{number:02}" for number in days)
+    item = served(demand_profile=day, launch_date=launched, retirement_date=retired)
+    if other:
+        item |= {"gpu": "a100-sxm4-80gb"}
+    runs = [
+        trained(name, gpu_count=count, hours=length)
+        | ({"start_date": None, "after": after} if after else {})
+        for name, count, length, after in zip("abc", gpus, hours, (None, *follows), strict=True)
+    ]
+    found = estimate([item], runs)
+    assert found.feasible
+    assert found.shared.peak_gpu_count <= found.separate.peak_gpu_count
+    for pool in found.shared.pools:
+        size = pool.size
+        together = size.used_gpu_hours + size.idle_gpu_hours + size.redo_gpu_hours
+        assert size.allocated_gpu_hours == pytest.approx(together)
+        assert size.idle_gpu_hours >= 0
+
+
 def test_the_series_is_a_typical_day_in_utc():
     item = served(peak=10, capacity=1, demand_profile=HALF_A_DAY, time_zone="Asia/Kolkata")
     found = estimate([item], gpu_count_per_instance=4)

@@ -88,6 +88,14 @@ def test_an_elastic_run_redoes_what_the_copies_it_gave_back_had_lost():
     assert returned.tolist() == [0, 0, 3, 0, 0, 0]
 
 
+def test_an_elastic_run_that_gave_back_in_the_last_hour_redoes_in_the_first():
+    # 3 copies lose 1.5 copy-hours each at the last hour: 4.5 less the 2 of that hour are left.
+    redo, _ = redo_by_hour(
+        np.array([2, 5, 5, 5, 5, 2]), hours_per_day=6, redo_hours=1.5, elastic=True
+    )
+    assert redo.tolist() == [2, 0.5, 0, 0, 0, 2]
+
+
 def test_a_gain_of_nothing_is_declined():
     # One copy more for one hour, and 0.5 h on 2 copies: 1 − 1 = 0.
     available = np.array([[3, 2, 2, 2]])
