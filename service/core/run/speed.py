@@ -188,8 +188,11 @@ class SpeedModel:
         """Speed by the table of shares of the bf16 peak, and the factors it rests on. [token/s]
 
         Raises:
-            NoConstants: If the catalog holds no share of the peak for the GPU or its class.
+            NoConstants: If the catalog holds no share of the peak for the GPU or its class, or
+                state on the host slows the steps, which no share was measured with.
         """
+        if self.run.offload != "none":
+            raise NoConstants("shares of the peak are known only for state that stays on the GPU")
         factors = self.factors(axes, recorder)
         fraction = np.prod(np.broadcast_arrays(*[f.value for f in factors]), axis=0)
         inputs = {

@@ -5,7 +5,15 @@ import pytest
 from service.core.parallelism.axes import RECOMPUTES, SHARDINGS
 from service.core.recorder import Recorder
 from service.core.run.network import scale_out_bytes_per_s
-from tests.core.training_runs import assumed, case_of, on, quantities, snapshot
+from tests.core.training_runs import (
+    assumed,
+    case_of,
+    on,
+    quantities,
+    refusal,
+    snapshot,
+    table_only,
+)
 from tests.core.training_runs import axes as layout_axes
 
 ZERO_2, ZERO_3 = SHARDINGS.index("zero_2"), SHARDINGS.index("zero_3")
@@ -222,3 +230,11 @@ def test_the_step_and_its_network_are_published():
         found[f"training_scale_{way}_communication_s_per_step"].value for way in ("up", "out")
     )
     assert 0 < exposed <= up + out
+
+
+def test_the_table_answers_for_no_state_on_the_host():
+    reason = refusal(catalog=table_only(), offload="optimizer")
+    assert reason.code == "no_constants"
+    assert "measured speed" in reason.nearest_fix
+    assert quantities()["training_table_tokens_per_s_per_gpu"].value > 0
+    assert "training_table_tokens_per_s_per_gpu" not in quantities(offload="optimizer")
