@@ -1,8 +1,9 @@
-"""Fits the constants of serving to the validation set, ten times with a tenth of groups left out.
+"""Fits the constants of serving to the validation set, ten times with a tenth of groups left out,
+and ten times with whole sources left out.
 
     .venv/bin/python benchmarks/fit_serving.py
 
-Writes tests/validation/serving_folds.csv (factors of the ten fits on the catalog's values) and
+Writes tests/validation/serving_folds.csv (factors of those fits on the catalog's values) and
 prints each constant's factor with its range over the ten. Values go into the catalog by hand.
 """
 
@@ -13,13 +14,15 @@ from pathlib import Path
 import numpy as np
 
 from service.accuracy.serving.fit import (
+    FOLD_COUNT,
+    HELD_OUT,
     SPEED,
     WAITING,
     fit,
-    group_folds,
+    folds_of,
     is_loaded_first_token,
 )
-from service.accuracy.serving.score import FOLD_COUNT, fitted_cases
+from service.accuracy.serving.score import fitted_cases
 from service.catalog.resolve import snapshot_from_folder
 from service.core.recorder import Recorder
 
@@ -33,8 +36,9 @@ def main() -> None:
     recorder = Recorder(snapshot).off()
     with (VALIDATION / "serving.csv").open(encoding="utf-8", newline="") as file:
         cases = fitted_cases(list(csv.DictReader(file)), snapshot)
-    folds = group_folds(cases, FOLD_COUNT)
-    kept = np.stack([np.ones(len(cases), bool), *(folds != n for n in range(FOLD_COUNT))])
+    left_out = [(kind, fold) for kind in HELD_OUT for fold in range(FOLD_COUNT)]
+    folds = {kind: folds_of(cases, kind) for kind in HELD_OUT}
+    kept = np.stack([np.ones(len(cases), bool), *(folds[kind] != n for kind, n in left_out)])
     waits = np.array([is_loaded_first_token(case) for case in cases])
     with np.errstate(all="ignore"):
         quick = [case for case, wait in zip(cases, waits, strict=True) if not wait]
@@ -44,12 +48,12 @@ def main() -> None:
         waiting = fit(slow, WAITING, kept[:, waits], recorder, fixed=fixed)
     factors = np.exp(np.hstack([speed, waiting]))
     with (VALIDATION / "serving_folds.csv").open("w", encoding="utf-8", newline="") as file:
-        file.write("name,fold,factor\n")
+        file.write("name,held_out,fold,factor\n")
         for place, name in enumerate((*SPEED, *WAITING)):
             column = factors[:, place]
             print(f"{name:55} {column[0]:.3f}  {column[1:].min():.3f}..{column[1:].max():.3f}")
-            for fold in range(FOLD_COUNT):
-                file.write(f"{name},{fold},{column[1 + fold] / column[0]:.4f}\n")
+            for (kind, fold), factor in zip(left_out, column[1:], strict=True):
+                file.write(f"{name},{kind},{fold},{factor / column[0]:.4f}\n")
 
 
 if __name__ == "__main__":

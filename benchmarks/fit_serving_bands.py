@@ -1,10 +1,10 @@
 """Bands of serving from residuals of constants that were fitted without the row's group.
 
-    .venv/bin/python benchmarks/fit_serving_bands.py [--by-source]
+    .venv/bin/python benchmarks/fit_serving_bands.py [--coverage]
 
 Prints low and high of each residual factor in the catalog: quantiles of measured over estimated,
-groups weighing the same, classes of few groups leaning on the wider class. With --by-source it fits
-again with whole sources left out and prints errors and how often the catalog's bands hold there.
+groups weighing the same, classes of few groups leaning on the wider class. With --coverage it
+prints errors and how often the catalog's bands hold, by group and with whole sources left out.
 """
 
 import csv
@@ -12,19 +12,16 @@ import sys
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
-from zlib import crc32
 
 import numpy as np
 
-from service.accuracy.scoring import ScoredRow, summary
-from service.accuracy.serving.fit import SPEED, WAITING, fit, is_loaded_first_token
+from service.accuracy.scoring import FileScore, ScoredRow, summary
+from service.accuracy.serving.fit import HELD_OUT
 from service.accuracy.serving.rows import Row, ServingRow, resolved
 from service.accuracy.serving.score import (
-    FOLD_COUNT,
     cross_validate_serving,
-    fitted_cases,
     residual_names,
-    score_with,
+    score_serving,
 )
 from service.catalog.resolve import snapshot_from_folder
 from service.core.recorder import Recorder
@@ -32,6 +29,7 @@ from service.core.snapshot import CatalogSnapshot
 
 ROOT = Path(__file__).resolve().parents[1]
 VALIDATION = ROOT / "tests" / "validation"
+FOLDS = "serving_folds.csv"
 TAIL = 0.09
 """Share of results beyond either end: a little less than a tenth, for sources never seen."""
 PARENT_GROUPS = 15
@@ -81,28 +79,14 @@ def _parent(name: str, found: dict[str, np.ndarray]) -> np.ndarray | None:
     return next((found[wider] for wider in shorter if wider in found), None)
 
 
-def by_source(rows: Sequence[Row], snapshot: CatalogSnapshot) -> None:
-    """Errors and coverage with whole sources left out."""
-    recorder = Recorder(snapshot).off()
-    cases = fitted_cases(rows, snapshot)
-    fold_of = {row["id"]: crc32(row["source"][:40].encode()) % FOLD_COUNT for row in rows}
-    folds = np.array([fold_of[case.row["id"]] for case in cases])
-    kept = np.stack([folds != n for n in range(FOLD_COUNT)])
-    waits = np.array([is_loaded_first_token(case) for case in cases])
-    quick = [case for case, wait in zip(cases, waits, strict=True) if not wait]
-    speed = fit(quick, SPEED, kept[:, ~waits], recorder)
-    fixed = {name: np.exp(speed[:, place]) for place, name in enumerate(SPEED)}
-    slow = [case for case, wait in zip(cases, waits, strict=True) if wait]
-    waiting = fit(slow, WAITING, kept[:, waits], recorder, fixed=fixed)
-    factors = np.exp(np.hstack([speed, waiting]))
-    named = [dict(zip((*SPEED, *WAITING), row, strict=True)) for row in factors]
-    found = score_with(rows, snapshot, lambda case: named[fold_of[case.row["id"]]])
-    print("sources left out")
-    for part in sorted({row.part for row in found.scored if row.part}):
+def coverage(score: FileScore, title: str) -> None:
+    """Print errors of each part, and how often the catalog's bands hold."""
+    print(title)
+    for part in sorted({row.part for row in score.scored if row.part}):
         for kind in ("dense", "moe", None):
             members = [
                 row
-                for row in found.scored
+                for row in score.scored
                 if row.part == part and kind in {None, row.split.dense_or_moe}
             ]
             if members:
@@ -114,14 +98,17 @@ def by_source(rows: Sequence[Row], snapshot: CatalogSnapshot) -> None:
 
 
 def main() -> None:
-    """Print the bands, or what they hold with whole sources left out."""
+    """Print the bands, or how often they hold."""
     rows = read("serving.csv")
-    snapshot = snapshot_from_folder(ROOT / "catalog", date(2026, 11, 29))
+    snapshot, folds = snapshot_from_folder(ROOT / "catalog", date(2026, 11, 29)), read(FOLDS)
     with np.errstate(all="ignore"):
-        if "--by-source" in sys.argv:
-            by_source(rows, snapshot)
+        if "--coverage" in sys.argv:
+            coverage(score_serving(rows, snapshot), "constants of the catalog")
+            for held_out in HELD_OUT:
+                found = cross_validate_serving(rows, folds, snapshot, held_out)
+                coverage(found, f"whole {held_out}s left out")
             return
-        score = cross_validate_serving(rows, read("serving_folds.csv"), snapshot)
+        score = cross_validate_serving(rows, folds, snapshot)
         known = {row.id for row in score.scored}
         recorder = Recorder(snapshot).off()
         cases = {row["id"]: resolved(row, snapshot, recorder) for row in rows if row["id"] in known}

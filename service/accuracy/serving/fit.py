@@ -6,7 +6,7 @@ run together: a constant is an array with one value for each fit and each direct
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 from zlib import crc32
 
 import numpy as np
@@ -16,6 +16,12 @@ from service.accuracy.serving.rows import ServingRow
 from service.core.recorder import Recorder
 from service.core.replica.lookup import Lookup, engine_qualifiers
 
+HeldOut = Literal["group", "source"]
+"""What a fold leaves out whole."""
+HELD_OUT: tuple[HeldOut, ...] = ("group", "source")
+FOLD_COUNT = 10
+SOURCE_LETTERS = 40
+"""Start of a source's name that tells it from others: pages of one publication are one source."""
 STEP = 0.03
 """Change of a logarithm by which gradients are taken."""
 ROUNDS = 5
@@ -36,9 +42,6 @@ RATES = tuple(
 KERNELS = (
     "gemm_fixed_relative_fraction",
     "gemm_compute_fraction.hopper.fp8",
-    "gemm_compute_fraction.blackwell.fp4",
-    "gemm_overlap_exponent.hopper.fp8",
-    "gemm_overlap_exponent.blackwell.fp8",
     "expert_fixed_us",
     "expert_compute_relative_fraction",
     "expert_compute_relative_fraction.tensorrt-llm-0_10",
@@ -54,7 +57,6 @@ KERNELS = (
     "all_reduce_latency_us.pcie",
     "all_reduce_latency_growth_fraction",
     "all_reduce_latency_factor.vllm-0_2",
-    "all_reduce_latency_factor.vllm-0_2.pcie",
     "link_bandwidth_fraction.scale_up",
     "link_bandwidth_fraction.scale_up.hopper",
     "link_bandwidth_fraction.pcie",
@@ -82,9 +84,6 @@ _HOSTS_BY_ENGINE = tuple(
 HOSTS = (
     *_HOSTS_BY_ENGINE,
     "launch_tensor_parallel_factor",
-    "prefill_slowdown_factor.vllm-0_2",
-    "prefill_slowdown_factor.sglang-0_4",
-    "prefill_slowdown_factor.tensorrt-llm-0_10",
     "prefill_slowdown_factor.llama-cpp-1",
     "prefill_slowdown_factor.compiled-1",
 )
@@ -186,6 +185,7 @@ def _gradients(
     return found.reshape(len(cases), fits, count + 1).swapaxes(0, 1)
 
 
-def group_folds(cases: Sequence[ServingRow], fold_count: int) -> Any:
-    """Fold of each row: whole groups together, by a checksum of the group's name."""
-    return np.array([crc32(case.row["group"].encode()) % fold_count for case in cases])
+def folds_of(cases: Sequence[ServingRow], held_out: HeldOut) -> Any:
+    """Fold of each row: whole groups or whole sources together, by a checksum of the name."""
+    length = {"group": None, "source": SOURCE_LETTERS}[held_out]
+    return np.array([crc32(case.row[held_out][:length].encode()) % FOLD_COUNT for case in cases])

@@ -1,12 +1,13 @@
 """Rows of serving results against the estimate: scored, cross-validated, and the plain roofline."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from service.accuracy.scoring import FileScore, ScoredRow, Split, UnpredictedRow
-from service.accuracy.serving.fit import FactorLookup, group_folds
+from service.accuracy.serving.fit import FactorLookup, HeldOut, folds_of
 from service.accuracy.serving.predict import predicted
 from service.accuracy.serving.roofline import plain_roofline
 from service.accuracy.serving.rows import Row, ServingRow, Unpredictable, resolved
@@ -15,7 +16,6 @@ from service.core.recorder import Recorder
 from service.core.replica.lookup import Lookup, engine_qualifiers
 from service.core.snapshot import CatalogSnapshot
 
-FOLD_COUNT = 10
 LOWER_IS_BETTER = {"ttft", "tpot", "memory", "cost"}
 FITTED_KINDS = {"offline_throughput", "online_throughput", "tpot", "ttft"}
 LARGE_CARD_GB = 70
@@ -28,23 +28,28 @@ def score_serving(rows: Sequence[Row], snapshot: CatalogSnapshot) -> FileScore:
 
 
 def cross_validate_serving(
-    rows: Sequence[Row], folds: Sequence[Row], snapshot: CatalogSnapshot
+    rows: Sequence[Row],
+    folds: Sequence[Row],
+    snapshot: CatalogSnapshot,
+    held_out: HeldOut = "group",
 ) -> FileScore:
-    """Predict every row by constants that were fitted without its group.
+    """Predict every row by constants that were fitted without its group, or its source.
 
     Args:
         rows: The validation set.
-        folds: Factors on the catalog's constants by name and fold.
+        folds: Factors on the catalog's constants by name, what is held out, and fold.
         snapshot: The catalog.
+        held_out: What the constants of a row have not seen.
     """
     recorder = Recorder(snapshot).off()
     found = (_resolved(row, snapshot, recorder) for row in rows)
     cases = [case for case in found if isinstance(case, ServingRow)]
-    numbers = group_folds(cases, FOLD_COUNT)
+    numbers = folds_of(cases, held_out)
     fold_of = {case.row["id"]: int(n) for case, n in zip(cases, numbers, strict=True)}
-    factors: dict[int, dict[str, float]] = {fold: {} for fold in range(FOLD_COUNT)}
+    factors: dict[int, dict[str, float]] = defaultdict(dict)
     for entry in folds:
-        factors[int(entry["fold"])][entry["name"]] = float(entry["factor"])
+        if entry["held_out"] == held_out:
+            factors[int(entry["fold"])][entry["name"]] = float(entry["factor"])
     return score_with(
         rows, snapshot, lambda case: factors[fold_of[case.row["id"]]], cross_validated=True
     )

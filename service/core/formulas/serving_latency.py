@@ -74,6 +74,36 @@ def prefill_chunk_tokens(
     return np.maximum(tokens, 1.0)
 
 
+def joining_fraction(
+    *,
+    input_tokens_mean: Any,
+    output_tokens_mean: Any,
+    running_requests: Any,
+    chunk_tokens: Any,
+) -> Any:
+    """Share of chunks that find a decode step to join. [1]
+
+    min(1, O·chunk/(n·I)): while a request decodes O tokens, n prompts of I/chunk chunks each
+    arrive, and one chunk joins a step; the chunks beyond that pass alone.
+
+    References:
+        Agrawal et al., Sarathi-Serve, arXiv 2403.02310, section 4.1, for one chunk a step.
+
+    Special cases:
+        1 without a prompt.
+
+    Examples:
+        64 requests of 8,000 + 10 tokens in chunks of 8,000: 10 steps for 64 chunks.
+
+        >>> float(joining_fraction(input_tokens_mean=8000, output_tokens_mean=10,
+        ...                        running_requests=64, chunk_tokens=8000))
+        0.15625
+    """
+    tiny = np.finfo(float).tiny
+    arriving = np.maximum(np.asarray(running_requests) * input_tokens_mean, tiny)
+    return np.minimum(1.0, output_tokens_mean * chunk_tokens / arriving)
+
+
 @quantity(
     "prefill_share_s",
     unit="s",

@@ -13,13 +13,13 @@ import numpy as np
 from service.core.errors import InvalidScenario, NoConstants
 from service.core.estimates import Infeasibility, Range, ServingMemory
 from service.core.hardware import Gpu
-from service.core.hours.headroom import resolved_headroom
 from service.core.hours.service_demand import held_replicas_at_peak
 from service.core.parallelism import ParallelLayout
 from service.core.planners.serving_question import (
+    beside_of,
     check_keys,
     compute_factor_of,
-    extra_bytes_of,
+    emptier_target,
     no_constants,
     objectives_of,
     resolve_shape,
@@ -28,6 +28,7 @@ from service.core.planners.serving_question import (
 from service.core.pooling.workloads import ReplicaCapacity
 from service.core.recorder import Recorder
 from service.core.replica.bands import band_factor, is_tight
+from service.core.replica.beside import Beside
 from service.core.replica.constants import (
     Needs,
     memory_constants,
@@ -61,9 +62,6 @@ from service.core.snapshot import CatalogSnapshot
 from service.core.units import BYTES_PER_GIB
 from service.core.value import MAX_TOKENS
 
-EMPTIER_TARGETS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
-"""Target utilisations that are tried where the wait for the first token is too long."""
-
 
 @dataclass(frozen=True)
 class _Question:
@@ -77,7 +75,7 @@ class _Question:
     recorder: Recorder
     gpu_multiple: int
     month_count: int
-    extra_bytes: float
+    beside: Beside
     compute_factor: float
 
     def lookup(self, recorder: Recorder) -> Lookup:
@@ -85,7 +83,7 @@ class _Question:
 
     def footprint(self, look: Lookup, needs: Needs) -> Footprint:
         memory = memory_constants(look, self.shape.gpu, needs)
-        return Footprint(self.shape, memory, self.traffic, self.extra_bytes)
+        return Footprint(self.shape, memory, self.traffic, self.beside)
 
     def speed(self, look: Lookup, needs: Needs, recorder: Recorder) -> Speed:
         settings = self.service.replica
@@ -102,7 +100,7 @@ class _Question:
             objectives=self.objectives,
             settings=self.service.replica,
             compute_factor=self.compute_factor,
-            extra_bytes=self.extra_bytes,
+            beside=self.beside,
         )
 
     def held_replicas(self, units_per_s: Any) -> Any:
@@ -154,7 +152,7 @@ def plan_replica(
         recorder=recorder,
         gpu_multiple=gpu_multiple,
         month_count=month_count,
-        extra_bytes=extra_bytes_of(service.replica, recorder, f"{pointer}/replica"),
+        beside=beside_of(service.replica, recorder, f"{pointer}/replica"),
         compute_factor=compute_factor_of(service.replica, recorder),
     )
     try:
@@ -207,18 +205,13 @@ def _plan(question: _Question, pointer: str) -> ReplicaCapacity | tuple[Infeasib
 
 def _emptier(question: _Question) -> float | None:
     """The highest lower target utilisation, of those tried, at which all objectives hold."""
-    if np.isinf(question.objectives.ttft_p95_s):
-        return None
-    quiet = question.recorder.off()
-    headroom = resolved_headroom(question.service, quiet, pointer="")
-    for target in EMPTIER_TARGETS:
-        if target >= headroom.target_utilization_fraction:
-            continue
-        held = target / (1 + headroom.spare_fraction)
-        many = question.swept(replace(question.traffic, utilization_fraction=held))
-        if cheapest(many.best_of(0), question.objectives, question.gpu_multiple) is not None:
-            return target
-    return None
+
+    def holds(utilization: float) -> bool:
+        traffic = replace(question.traffic, utilization_fraction=utilization)
+        found = question.swept(traffic).best_of(0)
+        return cheapest(found, question.objectives, question.gpu_multiple) is not None
+
+    return emptier_target(question.service, question.objectives, question.recorder.off(), holds)
 
 
 def _roomless(question: _Question, many: ManyReplicas) -> Infeasibility:
@@ -245,9 +238,7 @@ def _answer(question: _Question, choice: Choice) -> ReplicaCapacity:
     bands = _bands(question, choice, look.varied())
     recorder = question.recorder.ranged(bands)
     room = room_of(footprint, choice.layout, recorder)
-    if question.extra_bytes:
-        extra = question.extra_bytes / choice.tensor_parallel
-        recorder.note("draft_and_adapter_bytes_per_gpu", extra)
+    _record_beside(question, choice, footprint, recorder)
     state = replace(speed, recorder=recorder).at(
         choice.layout, choice.running, choice.slots(footprint.memory)
     )
@@ -276,6 +267,16 @@ def _answer(question: _Question, choice: Choice) -> ReplicaCapacity:
         ttft_p95_s=bands.get("ttft_p95_s"),
         tpot_mean_s=_tpot(question, bands),
     )
+
+
+def _record_beside(
+    question: _Question, choice: Choice, footprint: Footprint, recorder: Recorder
+) -> None:
+    if not question.beside.weight_bytes:
+        return
+    length = max(question.traffic.sequence_tokens_mean, 1.0)
+    drafted = footprint.draft_sequence_bytes_per_gpu(choice.layout, length)
+    question.beside.record(recorder, choice.tensor_parallel, drafted)
 
 
 def _bands(question: _Question, choice: Choice, look: Lookup) -> dict[str, Range]:

@@ -1,5 +1,7 @@
 """What a service says, resolved to the terms in which a replica is computed."""
 
+from bisect import bisect_left
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ from service.core.estimates import Infeasibility
 from service.core.hardware import Gpu
 from service.core.hours.headroom import resolved_headroom
 from service.core.recorder import Recorder
+from service.core.replica.beside import Beside
 from service.core.replica.lookup import Lookup, engine_qualifiers
 from service.core.replica.passes import Traffic
 from service.core.replica.refusals import context_exceeded, no_matrix_rate
@@ -19,6 +22,8 @@ from service.core.scenarios.replica_settings import ReplicaSettings
 from service.core.scenarios.serving_service import ServingService
 from service.core.snapshot import CatalogSnapshot
 
+EMPTIER_TARGETS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
+"""Target utilisations that are tried where the wait for the first token is too long."""
 EXTRA_BYTES = 2
 """Bytes of a weight of draft models and adapters."""
 
@@ -116,15 +121,26 @@ def traffic_of(service: ServingService, recorder: Recorder, pointer: str) -> Tra
     )
 
 
-def extra_bytes_of(settings: ReplicaSettings, recorder: Recorder, pointer: str) -> float:
-    """Draft model and adapters of one replica, in 16 bit. [B]"""
+def beside_of(settings: ReplicaSettings, recorder: Recorder, pointer: str) -> Beside:
+    """Draft model and adapters of one replica, in 16 bit.
+
+    Raises:
+        InvalidScenario: If no layers of the draft model are known: its cache follows from them.
+    """
+    draft = None
     count = float(settings.adapter_parameter_count)
     if settings.draft_architecture is not None:
         draft = recorder.snapshot.architecture(
             settings.draft_architecture, pointer=f"{pointer}/draft_architecture"
         )
+        if not draft.has_layers:
+            raise InvalidScenario(
+                f"{draft.name} is known by its published totals alone; give its layers, which "
+                "its cache follows from",
+                pointer=f"{pointer}/draft_architecture",
+            )
         count += draft.parameter_count
-    return EXTRA_BYTES * count
+    return Beside(EXTRA_BYTES * count, draft)
 
 
 def compute_factor_of(settings: ReplicaSettings, recorder: Recorder) -> float:
@@ -133,6 +149,29 @@ def compute_factor_of(settings: ReplicaSettings, recorder: Recorder) -> float:
         return 1.0
     exponent = recorder.assume("power_cap_compute_exponent").value
     return float(settings.power_cap_fraction**exponent)
+
+
+def emptier_target(
+    service: ServingService,
+    objectives: Objectives,
+    recorder: Recorder,
+    holds: Callable[[float], bool],
+) -> float | None:
+    """The highest lower target utilisation, of those tried, at which all objectives hold.
+
+    Args:
+        service: What is asked, with its headroom.
+        objectives: What must hold.
+        recorder: Gives assumptions.
+        holds: Whether they do at a share of the capacity that is held.
+    """
+    if np.isinf(objectives.ttft_p95_s):
+        return None
+    headroom = resolved_headroom(service, recorder, pointer="/headroom")
+    lower = [t for t in EMPTIER_TARGETS if t < headroom.target_utilization_fraction]
+    # Waits rise with utilisation, so the first target that holds parts those that do from others.
+    place = bisect_left(lower, True, key=lambda t: holds(t / (1 + headroom.spare_fraction)))
+    return lower[place] if place < len(lower) else None
 
 
 def objectives_of(service: ServingService) -> Objectives:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from service.core.errors import InvalidScenario
+from service.core.replica.beside import NOTHING_BESIDE, Beside
 from service.core.replica.constants import (
     ExchangeConstants,
     LinkConstants,
@@ -219,7 +220,7 @@ def sweep_many(
     objectives: Objectives,
     settings: ReplicaSettings = NO_SETTINGS,
     compute_factor: float = 1.0,
-    extra_bytes: float = 0.0,
+    beside: Beside = NOTHING_BESIDE,
     reaches: Reaches | None = None,
     columns: int | None = None,
 ) -> ManyReplicas:
@@ -234,7 +235,7 @@ def sweep_many(
         objectives: Latencies to hold.
         settings: Layout, speculation and the like.
         compute_factor: Speed of compute under a power cap.
-        extra_bytes: Draft model and adapters of one replica.
+        beside: Draft model and adapters of one replica.
         reaches: For each shape the sizes of group that instances allow; its own reach when None.
         columns: Numbers of running requests that are tried for each layout at first.
 
@@ -244,7 +245,7 @@ def sweep_many(
     """
     known = _Known(look, settings)
     pairs = [known.constants(shape) for shape in shapes]
-    fleet = _Fleet(shapes, pairs, traffic, look, settings, compute_factor, extra_bytes)
+    fleet = _Fleet(shapes, pairs, traffic, look, settings, compute_factor, beside)
     if settings.layout is not None:
         index = np.arange(len(shapes))
         layout = _repeated(settings.layout, index.size)
@@ -276,7 +277,7 @@ class _Fleet:
     look: Lookup
     settings: ReplicaSettings
     compute_factor: float
-    extra_bytes: float
+    beside: Beside
 
     def room(self, layout: Layout, index: Any) -> Room:
         """Memory of the fullest GPU of each row."""
@@ -284,7 +285,7 @@ class _Fleet:
         memory = replace(memory, block_tokens=self.pairs[0][1].block_tokens)
         available: Any = np.array([shape.available_bytes for shape in self.shapes])[index]
         shape = replace(self.shapes[0], available_bytes=available)
-        footprint = Footprint(shape, memory, self.traffic, self.extra_bytes)
+        footprint = Footprint(shape, memory, self.traffic, self.beside)
         return room_of(footprint, layout, self.look.recorder.off())
 
     @cached_property

@@ -1,7 +1,7 @@
 """Which layouts of a replica fit into memory, and which of them serves a load with fewest GPUs."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 from service.core.errors import InvalidScenario
 from service.core.formulas import serving_memory
 from service.core.recorder import Recorder
-from service.core.registry import define_quantity
+from service.core.replica.beside import NOTHING_BESIDE, Beside, draft_sequence_bytes
 from service.core.replica.constants import MemoryConstants, Needs
 from service.core.replica.passes import Traffic
 from service.core.replica.shape import Layout, ReplicaShape
@@ -20,12 +20,6 @@ PIPELINE_DEGREES = (2, 3, 4, 6, 8, 12, 16)
 """Stages that are tried where tensor parallelism alone does not hold the model."""
 MAXIMUM_RUNNING = 8192
 """Running requests that the search looks at; no engine's default is near it."""
-define_quantity(
-    "draft_and_adapter_bytes_per_gpu",
-    unit="B",
-    per="gpu",
-    formula="2 · (weights of the draft model + weights of adapters) / TP, taken out of the pool",
-)
 
 HeldReplicas = Callable[[Any], Any]
 """Replicas that are held at the busiest hour, from the units a second of one."""
@@ -38,8 +32,24 @@ class Footprint:
     shape: ReplicaShape
     memory: MemoryConstants
     traffic: Traffic
-    extra_bytes: float = 0.0
-    """Draft model and adapters, divided over tensor parallelism. [B]"""
+    beside: Beside = NOTHING_BESIDE
+    """Draft model and adapters."""
+
+    def sequence_bytes_per_gpu(self, recorder: Recorder, layout: Layout, tokens: Any) -> Any:
+        """Cache of one sequence on a GPU of the fullest stage, the draft model's included. [B]"""
+        own = self.shape.sequence_bytes_per_gpu(recorder, self.memory, layout, tokens)
+        return own + self.draft_sequence_bytes_per_gpu(layout, tokens)
+
+    def draft_sequence_bytes_per_gpu(self, layout: Layout, tokens: Any) -> Any:
+        """The draft model's own cache of that sequence, its heads split as the weights. [B]"""
+        if self.beside.draft is None:
+            return 0.0
+        return draft_sequence_bytes(
+            replace(self.shape, architecture=self.beside.draft),
+            layout.tensor_parallel,
+            tokens,
+            self.memory.block_tokens,
+        )
 
 
 @dataclass(frozen=True)
@@ -158,7 +168,7 @@ def room_of(footprint: Footprint, layout: Layout, recorder: Recorder) -> Room:
     """Memory of the fullest GPU under one layout or many."""
     shape, memory, traffic = footprint.shape, footprint.memory, footprint.traffic
     weights = shape.weight_bytes_per_gpu(recorder, layout)
-    weights = weights + footprint.extra_bytes / layout.tensor_parallel
+    weights = weights + footprint.beside.weight_bytes / layout.tensor_parallel
     overhead, pool = shape.pool_bytes_per_gpu(recorder, memory, layout, weights)
     share = memory.allocated_output_fraction
     running = traffic.input_tokens_mean + share * traffic.output_tokens_mean
@@ -167,10 +177,10 @@ def room_of(footprint: Footprint, layout: Layout, recorder: Recorder) -> Room:
         weight_bytes=weights,
         overhead_bytes=overhead,
         pool_bytes=pool,
-        tail_sequence_bytes=shape.sequence_bytes_per_gpu(
-            quiet, memory, layout, traffic.sequence_tokens_p95
+        tail_sequence_bytes=footprint.sequence_bytes_per_gpu(
+            quiet, layout, traffic.sequence_tokens_p95
         ),
-        running_sequence_bytes=shape.sequence_bytes_per_gpu(quiet, memory, layout, running),
+        running_sequence_bytes=footprint.sequence_bytes_per_gpu(quiet, layout, running),
         data_parallel=layout.data_parallel,
     )
 
@@ -328,11 +338,11 @@ def sequence_capacity(
     A pool's tokens are those of sequences of mean length, since layers with windows or a fixed
     state charge a long sequence less for each token than a short one.
     """
-    shape, memory, traffic = footprint.shape, footprint.memory, footprint.traffic
+    memory, traffic = footprint.memory, footprint.traffic
     length = max(traffic.sequence_tokens_mean, 1.0)
     blocks = np.ceil(length / memory.block_tokens) * memory.block_tokens
-    mean = shape.sequence_bytes_per_gpu(recorder, memory, layout, length)
-    tail = shape.sequence_bytes_per_gpu(recorder.off(), memory, layout, traffic.sequence_tokens_p95)
+    mean = footprint.sequence_bytes_per_gpu(recorder, layout, length)
+    tail = footprint.sequence_bytes_per_gpu(recorder.off(), layout, traffic.sequence_tokens_p95)
     kept = recorder if mean > 0 else recorder.off()
     tokens = kept.evaluate(
         serving_memory.kv_cache_tokens_per_replica,

@@ -215,28 +215,44 @@ class Speed(Passes):
         """
         engine, data_ranks = self.constants.engine, layout.data_parallel
         own = running / data_ranks
+        prompt_tokens = self.traffic.computed_prompt_tokens
         chunk = serving_latency.prefill_chunk_tokens(
-            input_tokens_mean=self.traffic.computed_prompt_tokens,
+            input_tokens_mean=prompt_tokens,
             output_tokens_mean=self.traffic.output_tokens_mean,
             running_requests=own,
             chunk_tokens_maximum=engine.chunk_tokens_maximum,
         )
-        drafted = self.settings.speculation
-        each = 1 if drafted is None else drafted.draft_tokens + 1
-        batch = each * own / layout.pipeline_parallel
-        joined = self.device_s(layout, batch + chunk) - self.device_s(layout, batch)
         apart = self.chunk(layout, chunk, data_ranks).seconds
-        weight = engine.prefill_in_step_fraction
-        if self.settings.disaggregation is not None:
-            weight = 0.0  # no decode steps on that copy to join
+        weight = 0.0  # copies that read prompts alone have no decode steps to join
+        if self.settings.disaggregation is None:
+            weight = engine.prefill_in_step_fraction * serving_latency.joining_fraction(
+                input_tokens_mean=prompt_tokens,
+                output_tokens_mean=self.traffic.output_tokens_mean,
+                running_requests=own,
+                chunk_tokens=chunk,
+            )
+        joined = self._joined_s(layout, own, chunk)
         return self.recorder.evaluate(
             serving_latency.prefill_share_s,
             input_tokens_mean=self.traffic.computed_prompt_tokens,
             chunk_tokens=chunk,
-            chunk_s=weight * joined * engine.prefill_slowdown + (1.0 - weight) * apart,
+            chunk_s=weight * joined + (1.0 - weight) * apart,
             attention_s=prompt.seconds + engine.prompt_s,
             pipeline_parallel=layout.pipeline_parallel * data_ranks,
         )
+
+    def _joined_s(self, layout: Layout, own: Any, chunk: Any) -> Any:
+        """What a chunk adds to the decode step that it joins. [s]
+
+        Kernels of prompts that are slower than those of the class are so by their own work, not
+        by that of the step: a quicker step then never makes the chunk longer than it was alone.
+        """
+        drafted = self.settings.speculation
+        each = 1 if drafted is None else drafted.draft_tokens + 1
+        batch = each * own / layout.pipeline_parallel
+        added = self.device_s(layout, batch + chunk) - self.device_s(layout, batch)
+        slower = self.constants.engine.prefill_slowdown - 1.0
+        return added + slower * self.device_s(layout, chunk)
 
     def _prefill(self, layout: Layout, prompt: Pass) -> Pass:
         """One prompt on an idle replica, in chunks of the engine's limit."""

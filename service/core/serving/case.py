@@ -7,8 +7,8 @@ import numpy as np
 from service.core.errors import NoConstants
 from service.core.estimates import Infeasibility
 from service.core.planners.serving_question import (
+    beside_of,
     compute_factor_of,
-    extra_bytes_of,
     no_constants,
     resolve_shape,
     traffic_of,
@@ -49,11 +49,6 @@ class Case:
     compute_factor: float
     """Speed of compute under a power cap over that without."""
     recorder: Recorder
-
-    @property
-    def extra_bytes(self) -> float:
-        """Draft model and adapters on one GPU. [B]"""
-        return float(self.footprint.extra_bytes / self.layout.tensor_parallel)
 
     def lookup(self, recorder: Recorder) -> Lookup:
         """Constants of the engine."""
@@ -116,8 +111,8 @@ def _laid_out(
     traffic = traffic_of(service, recorder, "")
     needs = shape.needs(legal_tensor_parallel(shape), has_stages=True)
     memory = memory_constants(Lookup(recorder.off(), engine), shape.gpu, needs)
-    extra = extra_bytes_of(service.replica, recorder, "")
-    footprint = Footprint(shape, memory, traffic, extra)
+    beside = beside_of(service.replica, recorder, "")
+    footprint = Footprint(shape, memory, traffic, beside)
     layout = _layout(service, footprint, recorder)
     if not isinstance(layout, Layout):
         return layout

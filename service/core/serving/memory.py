@@ -9,7 +9,6 @@ from service.core.estimates import Infeasibility, Range, ServingMemory
 from service.core.formulas import serving_memory
 from service.core.replica.constants import memory_constants
 from service.core.replica.lookup import spread
-from service.core.replica.refusals import layout_too_small
 from service.core.replica.search import Room, legal_tensor_parallel, room_of
 from service.core.scenarios.replica_settings import ReplicaLayout
 from service.core.serving.case import Case, resolve_case
@@ -56,7 +55,9 @@ class ServingMemoryAnswer(EstimateAnswer):
     kv_cache_bytes_per_token: float | None = None
     """The same without any copies: what the architecture needs over all GPUs."""
     kv_cache_bytes_per_sequence_per_gpu: float | None = None
-    """Cache of a sequence of mean length on one GPU."""
+    """Cache of a sequence of mean length on one GPU, the served model's."""
+    draft_kv_cache_bytes_per_sequence_per_gpu: float | None = None
+    """What the draft model caches of the same sequence; 0 without one."""
     kv_cache_tokens_per_replica: Range | None = None
     """Tokens that the pool holds; null where a token takes no memory."""
     sequences_at_mean_length: Range | None = None
@@ -87,19 +88,14 @@ def _answer(case: Case) -> ServingMemoryAnswer:
     look = case.lookup(recorder)
     memory_constants(look, shape.gpu, needs)
     room = case.room(recorder)
-    recorder.note("draft_and_adapter_bytes_per_gpu", case.extra_bytes)
+    length = max(case.traffic.sequence_tokens_mean, 1.0)
+    drafted = float(case.footprint.draft_sequence_bytes_per_gpu(layout, length))
+    case.footprint.beside.record(recorder, layout.tensor_parallel, drafted)
     per_token = shape.token_bytes_per_gpu(recorder, layout)
-    mean = float(
-        shape.sequence_bytes_per_gpu(
-            recorder, case.footprint.memory, layout, max(case.traffic.sequence_tokens_mean, 1.0)
-        )
-    )
+    mean = float(case.footprint.sequence_bytes_per_gpu(recorder, layout, length))
     tail = float(room.tail_sequence_bytes)
     pool = _pool_range(case)
-    length = max(case.traffic.sequence_tokens_mean, 1.0)
-    refusals: tuple[Infeasibility, ...] = ()
-    if not bool(room.fits):
-        refusals = (layout_too_small(case.service, case.footprint, layout, recorder.off()),)
+    refusals = () if bool(room.fits) else (_does_not_fit(case, room),)
     ranks = int(layout.data_parallel)
     return ServingMemoryAnswer(
         **shared_fields(recorder, infeasibilities=refusals),
@@ -114,7 +110,8 @@ def _answer(case: Case) -> ServingMemoryAnswer:
         weights_gib_per_gpu=_parts(case),
         kv_cache_bytes_per_token_per_gpu=float(per_token),
         kv_cache_bytes_per_token=_whole_token_bytes(case),
-        kv_cache_bytes_per_sequence_per_gpu=mean,
+        kv_cache_bytes_per_sequence_per_gpu=mean - drafted,
+        draft_kv_cache_bytes_per_sequence_per_gpu=drafted,
         kv_cache_tokens_per_replica=_count(pool, mean / length, ranks),
         sequences_at_mean_length=_count(pool, mean, ranks, whole=True),
         sequences_at_p95_length=_count(pool, tail, ranks, whole=True),
@@ -192,5 +189,23 @@ def _parts(case: Case) -> WeightParts:
         routed_experts=stage * routed / BYTES_PER_GIB,
         embeddings_and_head=outside / BYTES_PER_GIB,
         towers=towers / BYTES_PER_GIB,
-        draft_and_adapters=case.extra_bytes / BYTES_PER_GIB,
+        draft_and_adapters=case.footprint.beside.bytes_per_gpu(ranks) / BYTES_PER_GIB,
+    )
+
+
+def _does_not_fit(case: Case, room: Room) -> Infeasibility:
+    needed = room.weight_bytes + room.overhead_bytes + room.tail_sequence_bytes
+    share = float(case.footprint.memory.utilization_fraction)
+    return Infeasibility(
+        workload=case.service.name,
+        code="memory",
+        limit="weights, engine and one sequence at the 95th percentile on each GPU",
+        needed=float(needed) / BYTES_PER_GIB,
+        available=share * case.shape.available_bytes / BYTES_PER_GIB,
+        unit="GiB",
+        nearest_fix=(
+            "more tensor_parallel or pipeline_parallel, a narrower weight_format, or leave layout "
+            f"out to have the fewest GPUs that hold it; legal tensor_parallel degrees are "
+            f"{', '.join(map(str, legal_tensor_parallel(case.shape)))}"
+        ),
     )

@@ -9,7 +9,12 @@ from service.core.answers import recorder_for, shared_fields
 from service.core.errors import NoConstants
 from service.core.estimates import Infeasibility
 from service.core.hardware import Gpu
-from service.core.planners.serving_question import extra_bytes_of, no_constants, resolve_shape
+from service.core.planners.serving_question import (
+    beside_of,
+    emptier_target,
+    no_constants,
+    resolve_shape,
+)
 from service.core.recorder import Recorder
 from service.core.replica.constants import memory_constants, serving_constants
 from service.core.replica.lookup import Lookup
@@ -17,12 +22,11 @@ from service.core.replica.many import ManyReplicas
 from service.core.replica.refusals import (
     illegal_layout,
     instances_too_small,
-    layout_too_small,
     no_layout_fits,
     objectives_missed,
 )
 from service.core.replica.search import Footprint, fitting_layouts, legal_tensor_parallel, meets
-from service.core.replica.shape import Layout, ReplicaShape, instance_reach
+from service.core.replica.shape import ReplicaShape, instance_reach
 from service.core.serving.size_case import (
     Offer,
     Sizing,
@@ -112,15 +116,31 @@ def _not_served(
     """What keeps a GPU from serving: memory, the size of its instances, or the objectives."""
     gpu = many.shapes[place].gpu
     if many.rows_of(place).size == 0:
-        return _no_room(sizing, many, place, instance_gpu_count)
+        return _no_room(sizing, many, place)
     reach = instance_reach(gpu, instance_gpu_count)
     whole = many.best_of(place)
     groups = whole.layout.expert_ranks[meets(whole.state, sizing.objectives)[:, 0]]
     if groups.size and groups.min() > reach:
         return instances_too_small(sizing.service.name, gpu, (int(groups.min()), reach))
     if many.rows_of(place, reach).size == 0:
-        return _no_room(sizing, many, place, instance_gpu_count)
-    return objectives_missed(sizing.service, many.of(place, reach), sizing.objectives)
+        return _no_room(sizing, many, place)
+    emptier = _emptier(sizing, many, place, reach)
+    return objectives_missed(
+        sizing.service, many.of(place, reach), sizing.objectives, emptier=emptier
+    )
+
+
+def _emptier(sizing: Sizing, many: ManyReplicas, place: int, reach: int) -> float | None:
+    """A lower target utilisation at which all objectives hold, where few GPUs are asked for."""
+    if len(many.shapes) > SOUGHT_COUNT:
+        return None
+
+    def holds(utilization: float) -> bool:
+        traffic = replace(sizing.traffic, utilization_fraction=utilization)
+        found = replace(sizing, traffic=traffic).sweep([many.shapes[place]], reaches=[(reach,)])
+        return bool(np.any(meets(found.best_of(0, reach).state, sizing.objectives)))
+
+    return emptier_target(sizing.service, sizing.objectives, sizing.recorder, holds)
 
 
 def _answer(
@@ -198,25 +218,18 @@ def _beyond_counting(sizing: Sizing, gpus: float) -> Infeasibility:
     )
 
 
-def _no_room(
-    sizing: Sizing, many: ManyReplicas, place: int, instance_gpu_count: int
-) -> Infeasibility:
+def _no_room(sizing: Sizing, many: ManyReplicas, place: int) -> Infeasibility:
     """What the roomiest layout lacks; what would fit is looked for where few GPUs are asked for."""
-    shape = replace(many.shapes[place], instance_gpu_count=instance_gpu_count)
+    shape = many.shapes[place]
     if len(many.shapes) <= SOUGHT_COUNT:
         look = sizing.look
         needs = shape.needs(legal_tensor_parallel(shape), has_stages=True)
         memory = memory_constants(look, shape.gpu, needs)
-        extra = extra_bytes_of(sizing.service.replica, look.recorder, "")
-        footprint = Footprint(shape, memory, sizing.traffic, extra)
-        given = sizing.service.replica.layout
-        if given is not None:
-            spread = Layout(
-                given.tensor_parallel, given.pipeline_parallel, given.attention_data_parallel
-            )
-            return layout_too_small(sizing.service, footprint, spread, look.recorder)
-        fitting = fitting_layouts(footprint, look.recorder)
-        return no_layout_fits(sizing.service, footprint, fitting, look.recorder)
+        beside = beside_of(sizing.service.replica, look.recorder, "")
+        footprint = Footprint(shape, memory, sizing.traffic, beside)
+        if sizing.service.replica.layout is None:
+            fitting = fitting_layouts(footprint, look.recorder)
+            return no_layout_fits(sizing.service, footprint, fitting, look.recorder)
     needed, available = many.roomiest(place)
     return Infeasibility(
         workload=sizing.service.name,

@@ -15,8 +15,8 @@ from service.core.hours.service_demand import (
     held_replicas_at_peak,
 )
 from service.core.planners.serving_question import (
+    beside_of,
     compute_factor_of,
-    extra_bytes_of,
     objectives_of,
     traffic_of,
 )
@@ -92,7 +92,7 @@ class Sizing:
             objectives=objectives or self.objectives,
             settings=said,
             compute_factor=compute_factor_of(said, self.recorder),
-            extra_bytes=extra_bytes_of(said, self.recorder, ""),
+            beside=beside_of(said, self.recorder, ""),
             reaches=reaches,
             columns=columns,
         )
@@ -118,7 +118,7 @@ def resolve_sizing(question: ServingSizeQuestion, gpu: Gpu, recorder: Recorder) 
         engine = engine_qualifiers(recorder.snapshot, question.engine, pointer="/engine")
     _check_keys(question, recorder.snapshot)
     compute_factor_of(question.settings, recorder)
-    extra_bytes_of(question.settings, recorder, "")
+    beside_of(question.settings, recorder, "")
     peak, mean = busiest_and_mean_units_per_s(service, recorder)
     return Sizing(
         question=question,

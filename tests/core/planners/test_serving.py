@@ -273,6 +273,24 @@ def test_a_fuller_fleet_waits_longer(snapshot):
     assert wait[0] < wait[-1]
 
 
+def test_a_draft_model_takes_its_cache_out_of_every_replica(snapshot):
+    # A token takes 81,920 B of the served model and 8,192 B of the draft on each of 4 GPUs, and
+    # the weights of the draft, 2 B each, are gone from the pool.
+    layout = {"layout": {"tensor_parallel": 4}}
+    alone, quantities, _ = recorded(snapshot, replica=layout, kv_cache_format="bf16")
+    draft = layout | {"draft_architecture": "llama-3.2-1b"}
+    beside, drafted, _ = recorded(snapshot, replica=draft, kv_cache_format="bf16")
+    weights = 2 * snapshot.architecture("llama-3.2-1b").parameter_count / 4
+    pool = quantities["kv_pool_bytes_per_gpu"].value
+    assert drafted["kv_pool_bytes_per_gpu"].value == pytest.approx(pool - weights)
+    share = 81_920 / (81_920 + 8_192) * (pool - weights) / pool
+    assert beside.kv_cache_tokens_per_replica == pytest.approx(
+        alone.kv_cache_tokens_per_replica * share, rel=1e-3
+    )
+    length = quantities["kv_cache_bytes_per_sequence"].value / 81_920
+    assert drafted["draft_kv_cache_bytes_per_sequence"].value == length * 8_192
+
+
 # Refusals
 
 

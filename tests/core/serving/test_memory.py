@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.core.errors import UnknownKey
+from service.core.errors import InvalidScenario, UnknownKey
 from service.core.serving.memory import ServingMemoryQuestion, estimate_serving_memory
 
 
@@ -70,6 +70,28 @@ def test_a_draft_model_and_adapters_come_out_of_the_pool(snapshot):
     assert draft.weights_gib_per_gpu.draft_and_adapters == pytest.approx(
         2 * snapshot.architecture("llama-3.2-1b").parameter_count / 4 / 2**30
     )
+
+
+def test_a_draft_model_caches_every_sequence_too(snapshot):
+    # Llama 3.2 1B: 16 layers · 2 · 8 KV heads · 64 · 2 B = 32,768 B a token, 8,192 on each of 4
+    # GPUs; Llama 3.3 70B: 80 · 2 · 8 · 128 · 2 / 4 = 81,920. 1,900 tokens fill 119 blocks of 16.
+    layout = {"tensor_parallel": 4}
+    found = answer(snapshot, layout=layout, draft_architecture="llama-3.2-1b")
+    own, drafted = 119 * 16 * 81_920, 119 * 16 * 8_192
+    assert found.kv_cache_bytes_per_sequence_per_gpu == own
+    assert found.draft_kv_cache_bytes_per_sequence_per_gpu == drafted
+    pool = found.memory_gib_per_gpu.kv_cache * 2**30
+    assert found.sequences_at_mean_length.value == int(pool / (own + drafted))
+    tokens = pool / (own + drafted) * 1900
+    assert found.kv_cache_tokens_per_replica.value == pytest.approx(tokens)
+    assert answer(snapshot, layout=layout).draft_kv_cache_bytes_per_sequence_per_gpu == 0
+
+
+def test_a_draft_model_without_layers_is_refused_by_name(snapshot):
+    known = next(key for key, a in snapshot.architectures.items() if not a.has_layers)
+    with pytest.raises(InvalidScenario) as refused:
+        answer(snapshot, draft_architecture=known)
+    assert refused.value.pointer == "/draft_architecture"
 
 
 def test_attention_ranks_hold_sequences_of_their_own(snapshot):

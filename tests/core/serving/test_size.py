@@ -1,5 +1,6 @@
 """Sizing over kinds of GPU: ranks, costs and effects agree with arithmetic and with one another."""
 
+import re
 from decimal import Decimal
 
 import pytest
@@ -125,6 +126,43 @@ def test_what_would_meet_the_objectives_does(snapshot, objective):
     assert nearest.nearest_fix.startswith(f"objectives.{objective} of ")
     reached = float(nearest.nearest_fix.split()[2])
     assert answer(snapshot, objectives={objective: reached}).feasible
+
+
+def applied(reason, objectives):
+    """The objectives with every one that a fix names at the value that it names."""
+    named = re.findall(r"objectives\.(\w+) of ([0-9.e-]+)", reason.nearest_fix)
+    return objectives | {name: float(value) for name, value in named}
+
+
+@pytest.mark.parametrize(
+    "objectives",
+    [
+        {"tpot_mean_s": 0.001, "ttft_p95_s": 0.05},
+        {"tpot_mean_s": 0.05, "ttft_p95_s": 0.05},
+        {"tpot_mean_s": 0.001, "ttft_p95_s": 5.0},
+    ],
+)
+def test_what_a_refused_gpu_is_told_meets_all_objectives_together(snapshot, objectives):
+    card = "h100-sxm5-80gb"
+    found = answer(snapshot, gpus=[card], objectives=objectives)
+    [reason] = found.infeasibilities
+    easier = applied(reason, objectives)
+    assert easier != objectives
+    [option] = answer(snapshot, gpus=[card], objectives=easier).options
+    assert option.tpot_mean_s.value <= easier["tpot_mean_s"]
+    assert option.ttft_p95_s.value <= easier["ttft_p95_s"]
+
+
+def test_a_refused_gpu_is_told_the_utilisation_at_which_all_objectives_hold(snapshot):
+    card, full = "h100-sxm5-80gb", {"target_utilization_fraction": 1.0, "spare_fraction": 0.0}
+    objectives = {"ttft_p95_s": 2.0, "tpot_mean_s": 0.05}
+    [reason] = answer(snapshot, gpus=[card], objectives=objectives, headroom=full).infeasibilities
+    assert reason.code == "ttft"
+    target = float(re.search(r"target_utilization_fraction of ([0-9.]+)", reason.nearest_fix)[1])
+    emptier = full | {"target_utilization_fraction": target}
+    [option] = answer(snapshot, gpus=[card], objectives=objectives, headroom=emptier).options
+    assert option.ttft_p95_s.value <= 2.0
+    assert option.tpot_mean_s.value <= 0.05
 
 
 def test_weights_that_fit_nowhere_are_told_what_would(snapshot):
