@@ -22,7 +22,7 @@ def document(scores: Sequence[FileScore], *, with_rows: bool) -> dict[str, Any]:
     report: dict[str, Any] = {
         "version": REPORT_VERSION,
         "engine_version": __version__,
-        "groups": [entry for score in scores for entry in grouped(score, kinds_of)],
+        "groups": _groups(score for score in scores if score.held_out == "group"),
         "unpredicted": _unpredicted(scores),
         "known_to_be_wrong": [
             {"kind": kind, "count": count, "warned": warned}
@@ -30,6 +30,9 @@ def document(scores: Sequence[FileScore], *, with_rows: bool) -> dict[str, Any]:
             for kind, (count, warned) in sorted(score.warned.items())
         ],
     }
+    by_source = _groups(score for score in scores if score.held_out == "source")
+    if by_source:
+        report["groups_without_source"] = by_source
     if with_rows:
         report["rows"] = [
             {
@@ -43,6 +46,10 @@ def document(scores: Sequence[FileScore], *, with_rows: bool) -> dict[str, Any]:
             for row in score.scored
         ]
     return report
+
+
+def _groups(scores: Iterable[FileScore]) -> list[dict[str, Any]]:
+    return [entry for score in scores for entry in grouped(score, kinds_of)]
 
 
 def _plain(scores: Iterable[FileScore]) -> list[FileScore]:
@@ -62,15 +69,22 @@ def _unpredicted(scores: Iterable[FileScore]) -> list[dict[str, Any]]:
 
 HEADING = (
     f"{'file':9}{'kind':34}{'split':32}{'rows':>5}{'median':>8}{'p80':>7}{'p90':>7}{'bias':>7}"
-    f"{'band':>6}   cross-validated: median, p80, p90, bias, band"
+    f"{'band':>6}   cross-validated without the group: median, p80, p90, bias, band"
+    "   without the whole source: the same"
 )
 
 
 def as_text(report: dict[str, Any]) -> str:
     """The groups of a report as a table, in-sample and cross-validated side by side."""
-    held_out = {_key(entry): entry for entry in report["groups"] if entry.get("cross_validated")}
+    held_out = [
+        {_key(entry): entry for entry in entries if entry.get("cross_validated")}
+        for entries in (report["groups"], report.get("groups_without_source", []))
+    ]
     plain = [entry for entry in report["groups"] if not entry.get("cross_validated")]
-    lines = [HEADING, *(_line(entry, held_out.get(_key(entry))) for entry in plain)]
+    lines = [
+        HEADING,
+        *(_line(entry, [found.get(_key(entry)) for found in held_out]) for entry in plain),
+    ]
     lines += [
         f"not predicted: {entry['count']:4} {entry['kind']:12} {entry['reason']}"
         for entry in report["unpredicted"]
@@ -86,9 +100,9 @@ def _key(entry: dict[str, Any]) -> tuple[Any, ...]:
     return entry["file"], entry["kind"], *entry["split"].values()
 
 
-def _line(entry: dict[str, Any], held_out: dict[str, Any] | None) -> str:
+def _line(entry: dict[str, Any], held_out: Sequence[dict[str, Any] | None]) -> str:
     split = " ".join(value for value in entry["split"].values() if value != ALL) or ALL
-    beside = "" if held_out is None else "   " + _numbers(held_out)
+    beside = "".join("   " + _numbers(found) for found in held_out if found is not None)
     start = f"{entry['file']:9}{entry['kind']:34}{split:32}{entry['n_rows']:5}"
     return start + _numbers(entry) + beside
 

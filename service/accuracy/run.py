@@ -43,6 +43,7 @@ def accuracy(
         scores.append(score_training(rows, snapshot))
         folds = read_rows(own / "training_folds.csv")
         scores.append(cross_validate_training(rows, folds, snapshot))
+        scores.append(cross_validate_training(rows, folds, snapshot, scheme="source"))
         rows = read_rows(own / "serving.csv")
         scores.append(score_serving(rows, snapshot))
         folds = read_rows(own / "serving_folds.csv")

@@ -69,6 +69,8 @@ class FileScore:
     """True when errors are averaged within a group before groups are compared."""
     cross_validated: bool = False
     """True when every row was predicted by constants that were fitted without its group."""
+    held_out: Literal["group", "source"] = "group"
+    """What was left out together, where rows were predicted without their own."""
     is_floor: bool = False
     """True for what a simpler model says of the same rows: reported, and no answer of ours."""
     warned: dict[str, tuple[int, int]] = field(default_factory=dict)

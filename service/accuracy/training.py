@@ -2,16 +2,18 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from service.accuracy.scoring import FileScore, ScoredRow, Split, UnpredictedRow
 from service.accuracy.training_cases import PreparedRow, Unpredictable, prepare
-from service.accuracy.training_memory import predicted_memory
+from service.accuracy.training_memory import memory_kind, memory_terms, predicted_memory
 from service.accuracy.training_rows import SPEED_KINDS, TrainingRow, training_row
 from service.accuracy.training_run import predicted_run, predicted_speed
 from service.accuracy.training_speed import is_run, is_speed, is_time
 from service.core.errors import CoreError
 from service.core.estimates import Range
 from service.core.recorder import Recorder
+from service.core.run.memory import available_bytes
 from service.core.snapshot import CatalogSnapshot
 
 Records = Sequence[Mapping[str, str]]
@@ -27,7 +29,11 @@ def score_training(records: Records, snapshot: CatalogSnapshot) -> FileScore:
 
 
 def cross_validate_training(
-    records: Records, folds: Records, snapshot: CatalogSnapshot, *, scheme: str = "group"
+    records: Records,
+    folds: Records,
+    snapshot: CatalogSnapshot,
+    *,
+    scheme: Literal["group", "source"] = "group",
 ) -> FileScore:
     """Predict every speed and run by constants that were fitted without its group.
 
@@ -47,7 +53,7 @@ def cross_validate_training(
                 snapshot, overrides=held_out.get(row.group if scheme == "group" else row.origin, {})
             ).off()
             scored += _predict([row], recorder)[0]
-    return FileScore("training", tuple(scored), cross_validated=True)
+    return FileScore("training", tuple(scored), cross_validated=True, held_out=scheme)
 
 
 def _overrides(folds: Records, scheme: str) -> dict[str, dict[str, float]]:
@@ -117,13 +123,24 @@ def _entry(
 def _warned(rows: Iterable[TrainingRow], recorder: Recorder) -> dict[str, tuple[int, int]]:
     """Rows that are known to be wrong, by kind: how many, and how many do not pass unnoticed.
 
-    A row is noticed when it is refused, or when the published value lies outside of the band.
+    A row is noticed when it is refused, when the published value lies outside of the band, or when
+    the layout that a speed names would not fit the GPU that it names.
     """
     counts: dict[str, tuple[int, int]] = {}
     for row in rows:
         if row.quality == "C":
             found, _ = _predict([row], recorder)
-            noticed = not found or not found[0].is_in_band
+            noticed = not found or not found[0].is_in_band or _is_too_large(row, recorder)
             total, warned = counts.get(row.kind, (0, 0))
             counts[row.kind] = (total + 1, warned + noticed)
     return counts
+
+
+def _is_too_large(row: TrainingRow, recorder: Recorder) -> bool:
+    """True where a speed was published with sizes that do not fit the GPU."""
+    if row.kind not in SPEED_KINDS or row.micro_batch is None:
+        return False
+    prepared = prepare(row, recorder)
+    low = recorder.assume("training_memory_residual_factor", memory_kind(prepared)).low
+    available = available_bytes(prepared.gpu, recorder)
+    return bool(memory_terms(prepared).total * low > available)

@@ -2,7 +2,7 @@ from math import e
 
 import pytest
 
-from service.accuracy.report import document
+from service.accuracy.report import as_text, document
 from service.accuracy.scoring import FileScore, ScoredRow, Split, UnpredictedRow, summary
 
 
@@ -61,3 +61,24 @@ def test_the_report_names_what_was_not_predicted():
 
 def test_rows_are_printed_only_on_demand():
     assert "rows" not in document([FileScore("training", ())], with_rows=False)
+
+
+def test_whole_sources_held_out_stand_beside_groups_held_out():
+    own = FileScore("training", (row("1", e),))
+    by_group = FileScore("training", (row("1", e**2),), cross_validated=True)
+    by_source = FileScore("training", (row("1", e**3),), cross_validated=True, held_out="source")
+    report = document([own, by_group, by_source], with_rows=False)
+
+    def medians(entries):
+        return [
+            entry["median"]
+            for entry in entries
+            if entry["kind"] == "speed" and set(entry["split"].values()) == {"all"}
+        ]
+
+    assert medians(report["groups"]) == pytest.approx([1, 2])
+    assert medians(report["groups_without_source"]) == pytest.approx([3])
+    line = next(
+        text for text in as_text(report).splitlines() if " speed " in text and " all " in text
+    )
+    assert [line.count(share) for share in ("100.0%", "200.0%", "300.0%")] == [4, 4, 4]

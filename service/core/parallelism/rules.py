@@ -14,12 +14,13 @@ from service.core.parallelism import GivenLayout, ParallelLayout, canonical_shar
 from service.core.parallelism.axes import FULL, HYBRID, RECOMPUTES, SHARDINGS, LayoutAxes
 
 MICRO_BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-VIRTUAL_STAGES = (1, 2, 4, 8)
+VIRTUAL_STAGES = range(1, 21)
 MOST_TENSOR, MOST_PIPELINE, MOST_CONTEXT, MOST_EXPERT = 64, 128, 64, 512
 MOST_GPUS_OF_A_HOST = 16
 """A scale-up domain of more GPUs spans hosts, and so the instances that are rented."""
 MOST_COPIES = 1_000_000
 MOST_CANDIDATES = 1_000_000
+MOST_TRIED_PER_CANDIDATE = 20
 """Bounds of the search: wider than any layout in use, and small enough to answer in seconds."""
 BATCH_RULES = (
     "micro_batch_sequences · data_parallel divides the global batch",
@@ -185,17 +186,24 @@ class LayoutRules:
             if k == 0 or self.sequence_tokens >= 2**k * self.context_tokens
         ]
         experts = _divisors(self.expert_counts, MOST_EXPERT) if self.expert_counts else [1]
-        choices = (tensors, pipelines, VIRTUAL_STAGES, contexts, experts)
+        schedules = [
+            (p, v) for p, v in product(pipelines, VIRTUAL_STAGES) if self._is_woven_evenly(p, v)
+        ]
+        choices = (tensors, schedules, contexts, experts)
         self._check_size(prod(len(choice) for choice in choices))
-        columns = _columns(product(*choices))
-        tensor, pipeline, virtual, context, expert = columns
-        # Embedding and head may count as layers: the end stages then hold one layer less.
-        chunks = pipeline * virtual
-        whole = (self.layer_count % chunks == 0) | ((self.layer_count + 2) % chunks == 0)
-        even = (virtual == 1) | ((pipeline > 1) & whole)
+        tensor, pipeline, virtual, context, expert = _columns(
+            (t, *schedule, c, e) for t, schedule, c, e in product(*choices)
+        )
         ones = np.ones_like(tensor)
-        axes = LayoutAxes(tensor, pipeline, virtual, context, expert, *[ones] * 5)
-        return axes.take(even)
+        return LayoutAxes(tensor, pipeline, virtual, context, expert, *[ones] * 5)
+
+    def _is_woven_evenly(self, pipeline: int, virtual: int) -> bool:
+        """True for plain stages, and for chunks of equally many layers."""
+        if virtual == 1:
+            return True
+        # Embedding and head may count as layers: the end stages then hold one layer less.
+        counts = (self.layer_count, self.layer_count + 2)
+        return pipeline > 1 and any(count % (pipeline * virtual) == 0 for count in counts)
 
     @property
     def _tensor_limit(self) -> int:
@@ -226,30 +234,36 @@ class LayoutRules:
         copy = degrees.tensor * degrees.pipeline * degrees.context
         data = gpu_count // copy
         usable = (gpu_count % copy == 0) & (self.batch_sequences % np.maximum(data, 1) == 0)
+        usable &= data * degrees.context % degrees.expert == 0
         splits, data = degrees.take(usable), data[usable]
         micro_batches, recomputes = ((1,), (FULL,)) if leanest else (MICRO_BATCHES, self.recomputes)
         choices = _columns(product(range(len(SHARDINGS)), micro_batches, recomputes))
-        self._check_size(len(data) * len(choices[0]))
-        split, choice = np.indices((len(data), len(choices[0]))).reshape(2, -1)
+        split, choice = np.nonzero(self._worth_trying(splits, data, choices[0], choices[1]))
+        self._check_size(len(split))
         sharding, micro_batch, recompute = (column[choice] for column in choices)
-        spread = splits.take(split)
         data = data[split]
-        axes = LayoutAxes(
-            tensor=spread.tensor,
-            pipeline=spread.pipeline,
-            virtual=spread.virtual,
-            context=spread.context,
-            expert=spread.expert,
+        axes = replace(
+            splits.take(split),
             data=data,
             sharding=sharding,
             micro_batch_sequences=micro_batch,
             micro_batch_count=self.batch_sequences // (data * micro_batch),
             recompute=recompute,
         )
-        whole = np.isin(axes.sharding, UNSHARDED_GRADIENTS) | (axes.pipeline == 1)
-        alone = (axes.data_group > 1) | (axes.sharding == 0)
-        axes = axes.take(whole & alone & (axes.micro_batch_count > 0))
         return axes.take(self.legal(axes, gpu_count))
+
+    def _worth_trying(self, splits: LayoutAxes, data: Any, sharding: Any, micro_batch: Any) -> Any:
+        """Which choices (columns) fit which splits (rows), before whole layouts are made of them.
+
+        Raises:
+            InvalidScenario: If there are more than can be searched.
+        """
+        self._check_size(len(data) * len(sharding) // MOST_TRIED_PER_CANDIDATE)
+        # Under a pipeline, gradients wait whole for all micro-batches.
+        whole = np.isin(sharding, UNSHARDED_GRADIENTS) | (splits.pipeline == 1)[:, None]
+        alone = (data * splits.context > 1)[:, None] | (sharding == 0)
+        divides = self.batch_sequences % (data[:, None] * micro_batch) == 0
+        return whole & alone & divides
 
     def lighter(self, axes: LayoutAxes) -> LayoutAxes:
         """One layout with more sharding, smaller micro-batches or more recompute, itself first.
@@ -343,7 +357,7 @@ def nearest(candidates: LayoutAxes, wanted: LayoutAxes) -> LayoutAxes | None:
 
 
 def described(layout: ParallelLayout) -> str:
-    """A layout in words, degrees above one only."""
+    """A layout in words: degrees above one, and what is not as usual."""
     degrees = (
         "tensor_parallel",
         "pipeline_parallel",
@@ -352,6 +366,10 @@ def described(layout: ParallelLayout) -> str:
         "expert_parallel",
     )
     parts = [f"{name} {size}" for name in degrees if (size := getattr(layout, name)) > 1]
+    if layout.expert_tensor_parallel is not None:
+        parts.append(f"expert_tensor_parallel {layout.expert_tensor_parallel}")
+    if layout.tensor_parallel > 1 and not layout.sequence_parallel:
+        parts.append("sequence_parallel false")
     parts.append(f"data_parallel {layout.data_parallel}")
     parts.append(f"micro_batch_sequences {layout.micro_batch_sequences}")
     return f"{', '.join(parts)}, sharding {layout.sharding}, recompute {layout.recompute}"

@@ -18,6 +18,7 @@ from service.core.replica.search import (
     fitting_layouts,
     legal_data_parallel,
     legal_tensor_parallel,
+    room_of,
 )
 from service.core.replica.shape import Layout, ReplicaShape
 from service.core.scenarios.replica_settings import ReplicaLayout
@@ -67,8 +68,10 @@ def context_exceeded(
 def _layout_text(layout: Layout, index: Any = ()) -> str:
     tensor = int(np.asarray(layout.tensor_parallel)[index])
     pipeline = int(np.asarray(layout.pipeline_parallel)[index])
+    ranks = int(np.broadcast_to(layout.data_parallel, np.shape(layout.tensor_parallel))[index])
     stages = f" and pipeline_parallel {pipeline}" if pipeline > 1 else ""
-    return f"tensor_parallel {tensor}{stages}"
+    spread = f" and attention_data_parallel {ranks}" if ranks > 1 else ""
+    return f"tensor_parallel {tensor}{stages}{spread}"
 
 
 def illegal_layout(layout: ReplicaLayout, shape: ReplicaShape, name: str) -> Infeasibility | None:
@@ -149,10 +152,32 @@ def no_layout_fits(
         needed=needed / BYTES_PER_GIB,
         available=taken / BYTES_PER_GIB,
         unit="GiB",
-        nearest_fix=_memory_fix(footprint, recorder)
+        nearest_fix=_layout_fix(service, footprint, recorder)
+        or _memory_fix(footprint, recorder)
         or f"a GPU that gives an engine {needed / BYTES_PER_GIB:.1f} GiB or more, or shorter "
         "sequences",
     )
+
+
+def layout_too_small(
+    service: ServingService, footprint: Footprint, layout: Layout, recorder: Recorder
+) -> Infeasibility:
+    """One given layout does not hold the weights, the engine and one long sequence."""
+    degrees = (layout.tensor_parallel, layout.pipeline_parallel, layout.data_parallel)
+    alone = Layout(*(np.atleast_1d(np.asarray(degree)) for degree in degrees))
+    found = alone, room_of(footprint, alone, recorder)
+    return no_layout_fits(service, footprint, found, recorder)
+
+
+def _layout_fix(service: ServingService, footprint: Footprint, recorder: Recorder) -> str | None:
+    """The fewest GPUs that hold what a given layout does not."""
+    if service.replica.layout is None:
+        return None
+    layout, room = fitting_layouts(footprint, recorder)
+    if not np.any(room.fits):
+        return None
+    fewest = int(np.argmin(layout.gpu_count))
+    return f"a layout of {_layout_text(layout, fewest)} fits, and so does none given"
 
 
 def _memory_fix(footprint: Footprint, recorder: Recorder) -> str | None:

@@ -1,6 +1,6 @@
 """What would make a run fit: changes of its layout, more GPUs, state on the host; each counted."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, Literal
@@ -131,14 +131,28 @@ def _other_layout(case: RunCase, layouts: LayoutModels, axes: LayoutAxes) -> Cha
 
 def on_more_gpus(case: RunCase, layouts: LayoutModels, gpu_count: int) -> Change | None:
     """The smallest larger GPU count on which any layout fits, with the layout that needs least."""
-    rules, quiet = layouts.rules, case.recorder.off()
-    degrees = rules.degrees()
-    fewest = ceil(_least_state_bytes(layouts) / available_bytes(case.gpu, quiet))
+    fewest = ceil(_least_state_bytes(layouts) / available_bytes(case.gpu, case.recorder.off()))
+    degrees = layouts.rules.degrees()
     counts = usable_counts(case, layouts, degrees)
-    for count in _tried([n for n in counts if n > gpu_count and n >= fewest]):
-        axes = rules.candidates(degrees, count, leanest=True)
+    tried = _tried([n for n in counts if n > gpu_count and n >= fewest])
+    return _first_that_fits(case, layouts, degrees, tried)
+
+
+def on_fewer_gpus(case: RunCase, layouts: LayoutModels, gpu_count: int) -> Change | None:
+    """The largest smaller GPU count on which any layout fits, with the layout that needs least."""
+    degrees = layouts.rules.degrees()
+    counts = [n for n in usable_counts(case, layouts, degrees) if n < gpu_count]
+    return _first_that_fits(case, layouts, degrees, counts[: -FIX_ATTEMPTS - 1 : -1])
+
+
+def _first_that_fits(
+    case: RunCase, layouts: LayoutModels, degrees: LayoutAxes, counts: Iterable[int]
+) -> Change | None:
+    """The first of these GPU counts on which any layout fits."""
+    for count in counts:
+        axes = layouts.rules.candidates(degrees, count, leanest=True)
         fits, needed, _ = judged(case, layouts, axes)
-        if fits.any():
+        if np.any(fits):
             best = int(np.argmin(np.where(fits, needed, np.inf)))
             least = axes.take(best)
             text = f"{count} GPUs, such as {described(least.layout())}"

@@ -21,10 +21,11 @@ from service.core.recorder import Recorder
 from service.core.run.case import LayoutModels, RunCase
 from service.core.run.changes import (
     FIX_ATTEMPTS,
+    Change,
     changes_that_fit,
     judged,
+    on_fewer_gpus,
     on_more_gpus,
-    usable_counts,
 )
 from service.core.run.factors import Factor
 from service.core.units import BYTES_PER_GIB
@@ -137,12 +138,14 @@ def _uneven_batch(case: RunCase, layouts: LayoutModels, gpu_count: int) -> Infea
     if batch % sequence == 0:
         return None
     whole = (batch // sequence, batch // sequence + 1)
-    # A date leaves the number of GPUs open, so any whole number of sequences may be legal.
-    is_open = case.run.sizing.kind != "gpu_count"
+    # An open number of GPUs leaves any whole number of sequences legal.
     fix = " or ".join(_batch_text(count, sequence) for count in whole)
-    if not is_open:
-        batch_that_fits = _nearest_batch(case, layouts, gpu_count)
-        fix = batch_that_fits or _count_fix(case, layouts, gpu_count)
+    if case.run.given_gpu_count is not None:
+        fix = (
+            _nearest_batch(case, layouts, gpu_count)
+            or _batch_and_gpus(case, layouts, gpu_count, whole)
+            or NO_COUNT
+        )
     return case.refusal(
         "layout",
         "whole sequences in the global batch",
@@ -151,6 +154,20 @@ def _uneven_batch(case: RunCase, layouts: LayoutModels, gpu_count: int) -> Infea
         available=batch // sequence,
         unit="sequences",
     )
+
+
+def _with_batch(
+    case: RunCase, layouts: LayoutModels, sequences: int
+) -> tuple[RunCase, LayoutModels]:
+    """The same run with another global batch."""
+    tokens = sequences * case.run.sequence_length_tokens
+    run = case.run.model_copy(update={"global_batch_tokens": tokens})
+    changed = replace(
+        layouts,
+        rules=replace(layouts.rules, batch_sequences=sequences),
+        network=replace(layouts.network, run=run),
+    )
+    return replace(case, run=run, layouts=changed), changed
 
 
 def _nearest_batch(case: RunCase, layouts: LayoutModels, gpu_count: int) -> str | None:
@@ -166,15 +183,33 @@ def _nearest_batch(case: RunCase, layouts: LayoutModels, gpu_count: int) -> str 
     multiples = np.unique([*(wanted // unit * unit), *((wanted // unit + 1) * unit)])
     nearest_first = sorted(multiples[multiples >= 1], key=lambda count: abs(count - wanted))
     for count in nearest_first[:FIX_ATTEMPTS]:
-        run = case.run.model_copy(update={"global_batch_tokens": int(count) * sequence})
-        changed = replace(
-            layouts,
-            rules=replace(layouts.rules, batch_sequences=int(count)),
-            network=replace(layouts.network, run=run),
-        )
-        if isinstance(choose(replace(case, run=run, layouts=changed), gpu_count), Choice):
+        if _works(*_with_batch(case, layouts, int(count)), gpu_count):
             return _batch_text(int(count), sequence)
     return None
+
+
+def _batch_and_gpus(
+    case: RunCase, layouts: LayoutModels, gpu_count: int, whole: tuple[int, ...]
+) -> str | None:
+    """A whole batch together with the GPUs on which some layout then fits."""
+    for sequences in whole:
+        changed = _with_batch(case, layouts, sequences)
+        if other := _other_counts(*changed, gpu_count):
+            batch = _batch_text(sequences, case.run.sequence_length_tokens)
+            return f"{batch} on {other[-1].text}"
+    return None
+
+
+def _works(case: RunCase, layouts: LayoutModels, gpu_count: int) -> bool:
+    """Whether the run has a layout on so many GPUs, its own where it names one."""
+    given = case.given_layout
+    if given is None:
+        found = ranked(case, layouts, gpu_count)
+        return bool(np.any(found.possible & found.fits))
+    axes = on_gpus(given, gpu_count, layouts.rules.batch_sequences)
+    if layouts.rules.fault(axes, gpu_count) is not None:
+        return False
+    return bool(judged(case, layouts, axes)[0])
 
 
 def _batch_text(sequences: int, sequence_tokens: int) -> str:
@@ -205,20 +240,19 @@ def _illegal(
     """A layout that breaks a rule, with the nearest legal one and the nearest GPU counts."""
     rules = layouts.rules
     legal = rules.candidates(rules.degrees(), gpu_count)
-    wanted = given_degrees(given).take(0)
-    near = nearest(legal.take(judged(case, layouts, legal)[0]), wanted) or nearest(legal, wanted)
+    near = nearest(legal.take(judged(case, layouts, legal)[0]), given_degrees(given).take(0))
     fixes = [f"on {gpu_count} GPUs: {described(near.layout())}"] if near else []
     if fault.limit in BATCH_RULES and (batch := _nearest_batch(case, layouts, gpu_count)):
         fixes.insert(0, batch)
-    counts = [
-        count
-        for count in rules.usable_gpu_counts(layouts.degrees)
-        if rules.fault(on_gpus(given, count, rules.batch_sequences), count) is None
+    counts = rules.usable_gpu_counts(layouts.degrees)
+    works = [
+        next((str(n) for n in side[:FIX_ATTEMPTS] if _works(case, layouts, n)), None)
+        for side in _sides(counts, gpu_count)
     ]
-    if counts and gpu_count not in counts:
-        fixes.append(f"this layout on {_neighbours(counts, gpu_count)} GPUs")
+    if any(works):
+        fixes.append(f"this layout on {' or '.join(filter(None, works))} GPUs")
     if not fixes:
-        fixes = [_count_fix(case, layouts, gpu_count)]
+        fixes = [change.text for change in _other_counts(case, layouts, gpu_count)] or [NO_COUNT]
     return case.refusal(
         "layout",
         fault.limit,
@@ -301,14 +335,20 @@ def _too_large(case: RunCase, needed: float, limit: float, fix: str) -> Infeasib
 
 
 def _count_fix(case: RunCase, layouts: LayoutModels, gpu_count: int) -> str:
-    """The nearest GPU counts on which some layout is legal."""
-    counts = usable_counts(case, layouts, layouts.rules.degrees())
-    if not counts:
-        return "another global_batch_tokens: none of its divisors gives a legal layout"
-    return f"gpu_count {_neighbours(counts, gpu_count)}"
+    """The nearest GPU counts on which some layout is legal and fits."""
+    other = _other_counts(case, layouts, gpu_count)
+    if not other:
+        return f"another global_batch_tokens; with this one {NO_COUNT}"
+    return f"gpu_count {' or '.join(str(int(change.axes.gpu_count)) for change in other)}"
 
 
-def _neighbours(counts: list[int], gpu_count: int) -> str:
-    below = [count for count in counts if count < gpu_count][-1:]
-    above = [count for count in counts if count > gpu_count][:1]
-    return " or ".join(str(count) for count in (*below, *above))
+def _other_counts(case: RunCase, layouts: LayoutModels, gpu_count: int) -> list[Change]:
+    """The nearest GPU counts, fewer and more, on which some layout fits."""
+    found = (on_fewer_gpus(case, layouts, gpu_count), on_more_gpus(case, layouts, gpu_count))
+    return [change for change in found if change is not None]
+
+
+def _sides(counts: list[int], gpu_count: int) -> tuple[list[int], list[int]]:
+    """Counts below and above, the nearest first."""
+    below = [count for count in reversed(counts) if count < gpu_count]
+    return below, [count for count in counts if count > gpu_count]

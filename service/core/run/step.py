@@ -332,7 +332,8 @@ class StepModel:
     def _gather_s(self, axes: LayoutAxes, local: tuple[Any, Any]) -> Any:
         """Gathering and reducing for each micro-batch; once a step under pipelines. [s]"""
         stage = axes.zero_stage
-        per_parameter = WEIGHT_BYTES * np.select([stage == 2, stage == 3], [2.0, 3.0], 0.0)
+        scattered = (stage == 2) & np.less_equal(axes.pipeline, 1)
+        per_parameter = WEIGHT_BYTES * np.select([scattered, stage == 3], [2.0, 3.0], 0.0)
         per_parameter = np.where(
             self.weight_gradient_fraction > 0, per_parameter, per_parameter * 2 / 3
         )
@@ -342,7 +343,9 @@ class StepModel:
     def _exchange_s(self, axes: LayoutAxes, local: tuple[Any, Any], busy_s: Any) -> Any:
         """Gradients and updated weights once a step, beside the last micro-batches. [s]"""
         c = self.constants
-        sent = np.where(axes.zero_stage <= 1, 2.0 * WEIGHT_BYTES, 0.0)
+        # Under a pipeline gradients wait for the last micro-batch, whoever keeps them then.
+        waits = (axes.zero_stage <= 1) | ((axes.zero_stage == 2) & np.greater(axes.pipeline, 1))
+        sent = np.where(waits, 2.0 * WEIGHT_BYTES, 0.0)
         alone = self._exchanged(axes, local, sent) + self._copies_s(axes, local)
         alone = alone * self.weight_gradient_fraction
         beside = 2.0 * busy_s

@@ -9,6 +9,7 @@ from service.core.estimates import Infeasibility, Range, ServingMemory
 from service.core.formulas import serving_memory
 from service.core.replica.constants import memory_constants
 from service.core.replica.lookup import spread
+from service.core.replica.refusals import layout_too_small
 from service.core.replica.search import Room, legal_tensor_parallel, room_of
 from service.core.scenarios.replica_settings import ReplicaLayout
 from service.core.serving.case import Case, resolve_case
@@ -95,7 +96,9 @@ def _answer(case: Case) -> ServingMemoryAnswer:
     mean = float(case.footprint.sequence_bytes_per_gpu(recorder, layout, length))
     tail = float(room.tail_sequence_bytes)
     pool = _pool_range(case)
-    refusals = () if bool(room.fits) else (_does_not_fit(case, room),)
+    refusals: tuple[Infeasibility, ...] = ()
+    if not bool(room.fits):
+        refusals = (layout_too_small(case.service, case.footprint, layout, recorder.off()),)
     ranks = int(layout.data_parallel)
     return ServingMemoryAnswer(
         **shared_fields(recorder, infeasibilities=refusals),
@@ -190,22 +193,4 @@ def _parts(case: Case) -> WeightParts:
         embeddings_and_head=outside / BYTES_PER_GIB,
         towers=towers / BYTES_PER_GIB,
         draft_and_adapters=case.footprint.beside.bytes_per_gpu(ranks) / BYTES_PER_GIB,
-    )
-
-
-def _does_not_fit(case: Case, room: Room) -> Infeasibility:
-    needed = room.weight_bytes + room.overhead_bytes + room.tail_sequence_bytes
-    share = float(case.footprint.memory.utilization_fraction)
-    return Infeasibility(
-        workload=case.service.name,
-        code="memory",
-        limit="weights, engine and one sequence at the 95th percentile on each GPU",
-        needed=float(needed) / BYTES_PER_GIB,
-        available=share * case.shape.available_bytes / BYTES_PER_GIB,
-        unit="GiB",
-        nearest_fix=(
-            "more tensor_parallel or pipeline_parallel, a narrower weight_format, or leave layout "
-            f"out to have the fewest GPUs that hold it; legal tensor_parallel degrees are "
-            f"{', '.join(map(str, legal_tensor_parallel(case.shape)))}"
-        ),
     )

@@ -13,6 +13,7 @@ from service.core.formulas import queueing
 from service.core.replica.bands import band_factor
 from service.core.replica.lookup import Lookup, spread, weakest_assumption, widened
 from service.core.replica.passes import Traffic
+from service.core.replica.refusals import layout_too_small
 from service.core.replica.search import engine_limit
 from service.core.replica.speed import Speed, SteadyState
 from service.core.scenarios.replica_settings import (
@@ -134,25 +135,24 @@ def estimate_serving_performance(
         )
         running = question.running_requests or max(int(most), 1)
         if most < 1 or running > most:
-            refusal = _too_many(running, most)
+            refusal = _too_many(case, running, most)
             return ServingPerformanceAnswer(**shared_fields(recorder, infeasibilities=(refusal,)))
         limit = float(np.floor(room.running_limit))
         return _Timing(question, case, traffic, running, int(most), limit).answer()
 
 
-def _too_many(running: int, most: float) -> Infeasibility:
+def _too_many(case: Case, running: int, most: float) -> Infeasibility:
+    """More requests than there is room for, or no room for one."""
+    if most < 1:
+        return layout_too_small(case.service, case.footprint, case.layout, case.recorder.off())
     return Infeasibility(
         workload=None,
         code="memory",
         limit="requests that memory and engine hold at once",
         needed=running,
-        available=max(most, 0.0),
+        available=most,
         unit="count",
-        nearest_fix=(
-            f"running_requests of at most {most:.0f}"
-            if most >= 1
-            else "more GPUs in layout, or a narrower weight_format or kv_cache_format"
-        ),
+        nearest_fix=f"running_requests of at most {most:.0f}",
     )
 
 
@@ -213,7 +213,8 @@ class _Timing:
                 residual.units,
             ),
             "ttft_unloaded_s": (state.prefill_s, residual.ttft),
-            "ttft_mean_s": (mean_wait, residual.loaded_ttft),
+            # The tail leaves out waits of fewer than one request in twenty; the mean holds them.
+            "ttft_mean_s": (np.minimum(mean_wait, state.ttft_p95_s), residual.loaded_ttft),
             "ttft_p95_s": (state.ttft_p95_s, residual.loaded_ttft),
         }
         if self.traffic.output_tokens_mean > TOKENS_OF_ONE_STEP:

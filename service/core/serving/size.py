@@ -22,11 +22,12 @@ from service.core.replica.many import ManyReplicas
 from service.core.replica.refusals import (
     illegal_layout,
     instances_too_small,
+    layout_too_small,
     no_layout_fits,
     objectives_missed,
 )
 from service.core.replica.search import Footprint, fitting_layouts, legal_tensor_parallel, meets
-from service.core.replica.shape import ReplicaShape, instance_reach
+from service.core.replica.shape import Layout, ReplicaShape, instance_reach
 from service.core.serving.size_case import (
     Offer,
     Sizing,
@@ -116,14 +117,14 @@ def _not_served(
     """What keeps a GPU from serving: memory, the size of its instances, or the objectives."""
     gpu = many.shapes[place].gpu
     if many.rows_of(place).size == 0:
-        return _no_room(sizing, many, place)
+        return _no_room(sizing, many, place, instance_gpu_count)
     reach = instance_reach(gpu, instance_gpu_count)
     whole = many.best_of(place)
     groups = whole.layout.expert_ranks[meets(whole.state, sizing.objectives)[:, 0]]
     if groups.size and groups.min() > reach:
         return instances_too_small(sizing.service.name, gpu, (int(groups.min()), reach))
     if many.rows_of(place, reach).size == 0:
-        return _no_room(sizing, many, place)
+        return _no_room(sizing, many, place, instance_gpu_count)
     emptier = _emptier(sizing, many, place, reach)
     return objectives_missed(
         sizing.service, many.of(place, reach), sizing.objectives, emptier=emptier
@@ -218,18 +219,25 @@ def _beyond_counting(sizing: Sizing, gpus: float) -> Infeasibility:
     )
 
 
-def _no_room(sizing: Sizing, many: ManyReplicas, place: int) -> Infeasibility:
+def _no_room(
+    sizing: Sizing, many: ManyReplicas, place: int, instance_gpu_count: int
+) -> Infeasibility:
     """What the roomiest layout lacks; what would fit is looked for where few GPUs are asked for."""
-    shape = many.shapes[place]
+    shape = replace(many.shapes[place], instance_gpu_count=instance_gpu_count)
     if len(many.shapes) <= SOUGHT_COUNT:
         look = sizing.look
         needs = shape.needs(legal_tensor_parallel(shape), has_stages=True)
         memory = memory_constants(look, shape.gpu, needs)
         beside = beside_of(sizing.service.replica, look.recorder, "")
         footprint = Footprint(shape, memory, sizing.traffic, beside)
-        if sizing.service.replica.layout is None:
-            fitting = fitting_layouts(footprint, look.recorder)
-            return no_layout_fits(sizing.service, footprint, fitting, look.recorder)
+        given = sizing.service.replica.layout
+        if given is not None:
+            spread = Layout(
+                given.tensor_parallel, given.pipeline_parallel, given.attention_data_parallel
+            )
+            return layout_too_small(sizing.service, footprint, spread, look.recorder)
+        fitting = fitting_layouts(footprint, look.recorder)
+        return no_layout_fits(sizing.service, footprint, fitting, look.recorder)
     needed, available = many.roomiest(place)
     return Infeasibility(
         workload=sizing.service.name,

@@ -143,7 +143,7 @@ class TrainingMemoryAnswer(EstimateAnswer):
     nearest_fix: str | None
     """The smallest change that fits, when it does not."""
     fitting_changes: tuple[FittingChange, ...]
-    """Changes that make it fit, the smallest of each kind; empty when it fits."""
+    """Changes that make it fit, the smallest of each kind; empty when memory is not what lacks."""
     serving: ServingBars | None
     """What serving the same model takes."""
 
@@ -184,7 +184,8 @@ def estimate_training_memory(
         shown = _shown(case, case.layouts, axes)
         # Every stage stands on as many GPUs as any other.
         held = np.mean([stage.total for stage in shown["stages"]]) * count
-        if not isinstance(found, Choice):
+        # Changes are counted for the batch as it stands, so they do not mend another refusal.
+        if not isinstance(found, Choice) and found.code == "memory":
             shown |= {"fitting_changes": _changes(case, case.layouts, axes)}
     return TrainingMemoryAnswer(
         **shared_fields(recorder, infeasibilities=() if isinstance(found, Choice) else (found,)),

@@ -1,9 +1,13 @@
 """Rows of the real catalog whose price may not be used: none is taken, each is named."""
 
+from decimal import Decimal
+
 import pytest
 
 from service.core.costs.offers import cheapest_offer, explain_missing_offer
+from service.core.planners.plan import estimate_fleet
 from service.core.scenarios.procurement import RentMethod
+from service.core.scenarios.scenario import Scenario
 from tests.core.planners.test_plan_laws import snapshot
 
 BARRED = {
@@ -108,6 +112,33 @@ def test_a_whole_instance_is_priced_per_gpu():
     whole = row.price_per_gpu_hour * row.gpu_count
     assert row.gpu_count == 8
     assert 40 < whole < 120
+
+
+def test_a_part_of_a_gpu_is_priced_as_a_gpu_of_its_own():
+    """A sixth of an A10 at 0.454 an hour, three of them in January: 3 x 744 x 0.454 = 1,013.328.
+
+    Taken for a whole A10 it would be six times too dear: 2.7235 a GPU-hour.
+    """
+    whole = snapshot().gpus["a10-24gb"]
+    sixth = whole.model_copy(
+        update={"key": "a10-sixth", "memory_gb": whole.memory_gb / 6, "node_gpu_count": 1}
+    ).model_dump(mode="json")
+    service = {
+        "name": "small",
+        "gpu": sixth,
+        "load": {"kind": "peak_requests", "peak_requests_per_s": 3},
+        "capacity": {"kind": "measured", "units_per_s_per_replica": 1, "gpu_count_per_replica": 1},
+        "headroom": {"target_utilization_fraction": 1.0, "spare_fraction": 0.0},
+    }
+    rent = {"kind": "rent", "price_per_gpu_hour": "0.454", "gpu_count_per_instance": 1}
+    document = {
+        "horizon": {"start_month": "2027-01", "month_count": 1},
+        "serving_services": [service],
+        "pooling": {"kind": "separate"},
+        "procurement": [{"method": rent}],
+    }
+    answer, _ = estimate_fleet(Scenario.model_validate(document), snapshot=snapshot())
+    assert answer.totals.amount == Decimal("1013.33")
 
 
 def test_prices_of_two_tiers_and_dates_are_told_apart():

@@ -224,6 +224,61 @@ def test_no_layout_that_fits_is_faster_than_the_chosen_one(fields):
     assert (rates[~fits] > 0).any()
 
 
+@pytest.mark.parametrize(
+    ("fields", "layout"),
+    [
+        # As many chunks as layers, one apart: 80 layers on 8 stages of 10.
+        (
+            {"sizing": on(2048), "sequence_length_tokens": 4096, "global_batch_tokens": 512 * 4096},
+            {"tensor_parallel": 4, "pipeline_parallel": 8, "virtual_pipeline_stages": 10},
+        ),
+        # A sequence on two GPUs each, as in published layouts of 70B and 405B at 8,192 tokens.
+        (
+            {"architecture": "llama-3.1-405b", "sizing": on(1024)},
+            {
+                "tensor_parallel": 8,
+                "pipeline_parallel": 16,
+                "virtual_pipeline_stages": 8,
+                "context_parallel": 2,
+                "recompute": "none",
+            },
+        ),
+        # Gradients wait for the last micro-batch under a pipeline, sharded or not.
+        (
+            {
+                "architecture": "gpt-3-175b",
+                "gpu": "b200-sxm-180gb",
+                "sizing": on(256),
+                "sequence_length_tokens": 4096,
+                "global_batch_tokens": 64 * 4096,
+            },
+            {
+                "tensor_parallel": 8,
+                "pipeline_parallel": 8,
+                "virtual_pipeline_stages": 4,
+                "sharding": "zero_2",
+                "recompute": "none",
+            },
+        ),
+    ],
+)
+def test_a_layout_that_others_would_name_is_not_faster_than_the_chosen_one(fields, layout):
+    named = choose(case_of(layout=given(**layout), **fields), fields["sizing"]["gpu_count"])
+    chosen = choose(case_of(**fields), fields["sizing"]["gpu_count"])
+    assert chosen.rate >= named.rate * (1 - 1e-9)
+
+
+def test_a_gpu_count_that_only_uneven_stages_divide_has_a_layout():
+    # 72 = 8 · 9: 32 layers on 9 stages of at most 4, 1,024 sequences on 8 copies.
+    found = need(
+        architecture="llama-3.1-8b",
+        gpu="gb200-nvl72",
+        sizing=on(72),
+        global_batch_tokens=1024 * 8192,
+    )
+    assert found.layout.pipeline_parallel % 9 == 0
+
+
 def test_candidates_are_told_apart_and_described():
     case = case_of(sizing=on(64))
     axes = case.layouts.rules.candidates(case.layouts.degrees, 64)

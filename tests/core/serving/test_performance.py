@@ -46,6 +46,9 @@ def test_waiting_rises_from_the_idle_replica_to_the_mean_to_the_tail(snapshot):
     assert found.ttft_unloaded_s.value < found.ttft_mean_s.value < found.ttft_p95_s.value
     fuller = answer(snapshot, utilization_fraction=0.95)
     assert fuller.ttft_p95_s.value > found.ttft_p95_s.value
+    # Fewer than one request in twenty waits here: their wait is in the mean, not in the tail.
+    rare = answer(snapshot, input_tokens_mean=100, running_requests=1)
+    assert rare.ttft_unloaded_s.value < rare.ttft_mean_s.value <= rare.ttft_p95_s.value
 
 
 def test_a_held_prefix_shortens_the_first_token_and_lifts_throughput(snapshot):

@@ -430,3 +430,61 @@ def test_goodput_stands_in_its_range_also_where_failures_take_more_than_the_time
     assert (found.value > 0) == (failures <= 10)
     shown = answer.goodput_fraction
     assert shown.low <= shown.value <= shown.high <= 1
+
+
+def traffic(**fields):
+    curve = {"curve_gpu_counts": fields.pop("curve", [32])}
+    return estimate_communication(
+        CommunicationQuestion.model_validate({"run": RUN | fields} | curve), snapshot()
+    )
+
+
+def test_a_growing_batch_keeps_the_speed_that_a_fixed_one_loses():
+    found = traffic(curve=[64, 1024], global_batch_tokens=512 * 8192)
+    start, end = found.scaling
+    # On the run's own count the two batches are one.
+    assert start.weak_tokens_per_s_per_gpu == start.strong_tokens_per_s_per_gpu
+    # 16 times the GPUs: half a sequence for each with the fixed batch, 8 with the growing one.
+    again = a_run(sizing=on(1024), global_batch_tokens=16 * 512 * 8192)
+    assert end.weak_tokens_per_s_per_gpu == pytest.approx(again.tokens_per_s_per_gpu.value)
+    assert end.strong_tokens_per_s_per_gpu < 0.95 * end.weak_tokens_per_s_per_gpu
+    assert end.weak_tokens_per_s_per_gpu > 0.9 * start.weak_tokens_per_s_per_gpu
+
+
+def test_gradients_of_a_node_leave_it_over_all_its_adapters():
+    layout = given(tensor_parallel=1, sharding="zero_1", recompute="full")
+    (data,) = traffic(layout=layout).collectives
+    # 64 copies reduce 2 and gather 2 bytes a weight: 63/64 of each, over 8 adapters of 50 GB/s,
+    # which is more than the 450 GB/s of the link inside, each at its reached share.
+    sent = 63 / 64 * (2 + 2) * 8_030_261_248
+    assert data.bytes_per_step == pytest.approx(sent, rel=1e-3)
+    shares = [
+        snapshot().assumptions[f"training_link_fraction.{link}"].value
+        for link in ("scale_up", "scale_out")
+    ]
+    rate = min(450e9 * shares[0], 8 * 50e9 * shares[1])
+    assert data.seconds_per_step == pytest.approx(sent / rate, rel=1e-3)
+    # A tensor group of 8 leaves each of its ranks one adapter for its own eighth.
+    split = given(tensor_parallel=8, sharding="zero_1", recompute="none")
+    found = {one.kind: one for one in traffic(layout=split).collectives}
+    eighth = 7 / 8 * (2 + 2) * 8_030_261_248 / 8
+    assert found["data"].seconds_per_step == pytest.approx(eighth / (50e9 * shares[1]), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("layout", "count", "link"),
+    [
+        ({"tensor_parallel": 8, "recompute": "none"}, 64, "scale_up"),
+        ({"sharding": "zero_3", "recompute": "full"}, 64, "scale_out"),
+        ({"sharding": "zero_3", "recompute": "full"}, 8, "scale_up"),
+        ({"recompute": "full"}, 1, None),
+    ],
+)
+def test_the_link_that_limits_is_the_busiest(layout, count, link):
+    gpu = "b200-sxm-180gb" if count == 1 else "h100-sxm5-80gb"
+    found = traffic(layout=given(**layout), sizing=on(count), gpu=gpu)
+    assert found.limiting_link == link
+    busy = {}
+    for one in found.collectives:
+        busy[one.link] = busy.get(one.link, 0) + one.seconds_per_step
+    assert (max(busy, key=busy.get) if busy else None) == link
