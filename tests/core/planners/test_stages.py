@@ -80,6 +80,29 @@ def test_a_given_fleet_runs_stages_one_after_the_other(snapshot):
     assert hours == pytest.approx(100 + 12.5 + 5.5, abs=1e-6)
 
 
+@pytest.mark.parametrize("pooling", ["separate", "shared"])
+def test_fifty_runs_follow_one_another(snapshot, pooling):
+    # 16 GPUs x 500 token/s x 3,600 s x 20 h = 576,000,000 tokens; 50 of them take 1,000 h, which
+    # is 41 days and 16 h, so that the last ends on 11 February; 16 x 1,000 h x 2 USD = 32,000 USD.
+    each = {"training_tokens": 576_000_000}
+    runs = [run("run-0", **each)]
+    runs += [run(f"run-{i}", after=f"run-{i - 1}", **each) for i in range(1, 50)]
+    found = estimate(snapshot, runs[::-1], pooling=pooling)
+    assert found.feasible
+    assert found.totals.peak_gpu_count == 16
+    finishes = {each.name: f"{each.finish_date}" for each in found.training_runs}
+    assert (finishes["run-0"], finishes["run-49"]) == ("2027-01-01", "2027-02-11")
+    assert sum(each.gpu_hours for each in found.training_runs) == pytest.approx(16_000, rel=1e-9)
+    if pooling == "separate":
+        assert f"{found.totals.amount}" == "32000.00"
+
+
+def test_a_cycle_of_fifty_is_refused(snapshot):
+    runs = [run(f"run-{i}", after=f"run-{(i + 1) % 50}") for i in range(50)]
+    with pytest.raises(InvalidScenario, match="wait for one another"):
+        estimate(snapshot, runs)
+
+
 def test_a_date_counts_from_the_end_of_what_is_followed(snapshot):
     # 100 h from 1 January end on 5 January 04:00. 1.44e9 tokens at 500 token/s and GPU are 800
     # GPU-hours; until midnight there are 20 h, so 40 GPUs do and 39 do not.
