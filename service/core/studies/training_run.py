@@ -131,7 +131,9 @@ class TrainingRunAnswer(EstimateAnswer):
     energy_kwh: float | None
     """Energy of the GPUs at their power limit; null where the limit is not known."""
     amount: Amount | None
-    """USD; null where no price is given or listed."""
+    """USD of the run's own GPU-hours; null where no price is given or listed."""
+    amount_in_whole_nodes: Amount | None
+    """USD where nodes come whole: the same hours of `gpu_count_in_whole_nodes` GPUs."""
     tokens_within_budget: float | None
     """Tokens that the budget buys; null without budget or price."""
     reported_over_estimate: float | None
@@ -205,11 +207,12 @@ def _shown(
     amount, budget, tokens = cost_of(price, need.gpu_hours), question.budget, need.run.tokens
     table = numbers.get("training_table_tokens_per_s_per_gpu")
     steps = numbers.get("training_step_count")
+    whole_nodes_gpu_count = whole_instances_gpu_count(
+        gpu_count=need.gpu_count, gpu_count_per_instance=need.gpu.node_gpu_count
+    )
     return _work_shown(need, numbers) | {
         "gpu_count": need.gpu_count,
-        "gpu_count_in_whole_nodes": whole_instances_gpu_count(
-            gpu_count=need.gpu_count, gpu_count_per_instance=need.gpu.node_gpu_count
-        ),
+        "gpu_count_in_whole_nodes": whole_nodes_gpu_count,
         "training_tokens": tokens,
         "step_count": steps and steps.value,
         "layout": need.layout,
@@ -227,6 +230,9 @@ def _shown(
         "booked_gpu_hours": booked_gpu_hours(need, recorder),
         "energy_kwh": energy_kwh(need),
         "amount": amount,
+        "amount_in_whole_nodes": cost_of(
+            price, need.gpu_hours * whole_nodes_gpu_count / need.gpu_count
+        ),
         "tokens_within_budget": float(tokens * budget / amount) if budget and amount else None,
         "reported_over_estimate": question.reported_gpu_hours / need.gpu_hours
         if question.reported_gpu_hours

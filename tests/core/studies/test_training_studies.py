@@ -282,10 +282,18 @@ def test_a_budget_answers_with_a_count_and_tokens_with_tokens():
 
 
 def test_whole_nodes_are_billed():
-    # 12 GPUs in nodes of 8: two nodes, 16 GPUs.
-    speed = {"kind": "measured", "tokens_per_s_per_gpu": 1000}
-    found = a_run(architecture=None, speed=speed, sizing=on(12))
+    # 12 GPUs in nodes of 8: two nodes, 16 GPUs. 12 x 1,000 token/s x 3,600 s x 100 h are 4.32e9
+    # tokens; 12 x 100 h x 2 USD are 2,400 USD, 16 x 100 h x 2 USD 3,200.
+    found = a_run(
+        architecture=None,
+        training_tokens=4_320_000_000,
+        speed={"kind": "measured", "tokens_per_s_per_gpu": 1000},
+        reliability={"failures_per_1000_node_days": 0, "checkpoint_save_s": 0},
+        sizing=on(12),
+        question={"price_per_gpu_hour": "2"},
+    )
     assert (found.gpu_count, found.gpu_count_in_whole_nodes) == (12, 16)
+    assert f"{found.amount} {found.amount_in_whole_nodes}" == "2400.00 3200.00"
 
 
 def test_an_amount_without_a_price_is_refused_by_name():
