@@ -71,6 +71,13 @@ def test_an_estimate_names_its_gpu_architecture_and_price(client, question):
     assert is_priced(names) == (question in PRICED)
 
 
+def test_a_ranking_names_the_prices_of_the_gpus_that_it_ranks(client):
+    body = body_of("estimate_training_run") | {"ranked_gpus": [GPU]}
+    response = client.post("/v1/estimates/training-run", json=body)
+    assert response.status_code == 200, response.text
+    assert is_priced(named(response.json()))
+
+
 @pytest.mark.parametrize("question", ASSUMED)
 def test_an_estimate_names_its_assumptions(client, question):
     gpu = TPU if ASSUMED[question].endswith(".tpu") else GPU

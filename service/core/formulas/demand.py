@@ -205,10 +205,10 @@ def mean_over_peak_fraction(*, needed_gpu_hours: Any, peak_gpu_count: Any, hours
     W / (n · h), at most 1: a mean is no more than its peak, whatever floats make of it.
 
     Examples:
-        179 replica-hours a day at a peak of 13 replicas: 179/(13 · 24).
+        39 GPU-hours needed in one hour at a peak of 52 GPUs: 39/52.
 
-        >>> round(mean_over_peak_fraction(needed_gpu_hours=179 * 4, peak_gpu_count=52, hours=24), 3)
-        0.574
+        >>> float(mean_over_peak_fraction(needed_gpu_hours=39, peak_gpu_count=52, hours=1))
+        0.75
     """
     return np.minimum(1.0, needed_gpu_hours / (peak_gpu_count * hours))
 

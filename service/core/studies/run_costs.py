@@ -19,14 +19,15 @@ WATTS_PER_KW = 1000.0
 CENT = Decimal("0.01")
 
 
-def price_of(gpu: Gpu, snapshot: CatalogSnapshot, given: Decimal | None = None) -> Decimal | None:
-    """USD for one GPU-hour: given, or the cheapest on-demand price that may be used."""
+def price_of(gpu: Gpu, recorder: Recorder, given: Decimal | None = None) -> Decimal | None:
+    """USD for one GPU-hour: given, or the cheapest on-demand price that may be used, remembered."""
     if given is not None:
         return given
     method = RentMethod(kind="rent")
-    offer = cheapest_offer(method, gpu=gpu, currency="USD", snapshot=snapshot)
+    offer = cheapest_offer(method, gpu=gpu, currency="USD", snapshot=recorder.snapshot)
     if offer is None:
         return None
+    recorder.rest_on_price(offer.key, verified=offer.provenance.verified)
     return offer.price_per_gpu_hour + (offer.host_price_per_gpu_hour or Decimal(0))
 
 

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
-from service.core.answers import recorder_for
 from service.core.errors import CoreError
 from service.core.pooling.workloads import RunNeed
-from service.core.snapshot import CatalogSnapshot
+from service.core.recorder import Recorder
 from service.core.studies.run_costs import cost_of, energy_kwh, planned, price_of
 from service.core.studies.runs import TrainingQuestion
 from service.core.units import HOURS_PER_DAY
@@ -38,7 +37,7 @@ class RankedGpu(Value):
 
 
 def ranking_of(
-    question: TrainingQuestion, keys: Sequence[Key], snapshot: CatalogSnapshot
+    question: TrainingQuestion, keys: Sequence[Key], recorder: Recorder
 ) -> tuple[RankedGpu, ...]:
     """By dollars, those without a price by days, failing ones last.
 
@@ -46,7 +45,7 @@ def ranking_of(
         UnknownKey: If the catalog holds no GPU of a key.
     """
     ranked = [
-        _ranked(key, question, snapshot, f"/ranked_gpus/{number}")
+        _ranked(key, question, recorder, f"/ranked_gpus/{number}")
         for number, key in enumerate(keys)
     ]
     places = {
@@ -79,17 +78,14 @@ def _places(
     return {gpu: order.index(value) + 1 for gpu, value in found.items()}
 
 
-def _ranked(
-    key: str, question: TrainingQuestion, snapshot: CatalogSnapshot, pointer: str
-) -> RankedGpu:
+def _ranked(key: str, question: TrainingQuestion, recorder: Recorder, pointer: str) -> RankedGpu:
     """The same run on one other GPU, its layout chosen anew."""
-    gpu = snapshot.gpu(key, pointer=pointer)
-    quiet = recorder_for(question, snapshot).off()
+    gpu = recorder.snapshot.gpu(key, pointer=pointer)
     moved = question.run.model_copy(update={"gpu": key})
-    price = price_of(gpu, snapshot)
+    price = price_of(gpu, recorder)
     failing: str | None
     try:
-        need = planned(moved, snapshot, quiet, price=price)
+        need = planned(moved, recorder.snapshot, recorder.off(), price=price)
         failing = None if isinstance(need, RunNeed) else need[0].limit
     except CoreError as refused:
         need, failing = (), refused.message

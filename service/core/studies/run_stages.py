@@ -70,7 +70,7 @@ def stages_of(
             if run.after not in done:
                 continue
             gpu = recorder.snapshot.gpu(run.gpu, pointer=f"{pointers[number]}/gpu")
-            hour = price_of(gpu, recorder.snapshot, price)
+            hour = price_of(gpu, recorder, price)
             sized = planned(
                 run,
                 recorder.snapshot,

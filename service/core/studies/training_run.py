@@ -158,7 +158,7 @@ def estimate_training_run(
     check_stages(run, question.stages)
     recorder = recorder_for(question, snapshot)
     gpu = snapshot.gpu(run.gpu, pointer="/run/gpu")
-    price = price_of(gpu, snapshot, question.price_per_gpu_hour)
+    price = price_of(gpu, recorder, question.price_per_gpu_hour)
     found = planned(run, snapshot, recorder, price=price)
     shown: dict[str, Any] = dict.fromkeys(
         set(TrainingRunAnswer.model_fields) - set(EstimateAnswer.model_fields)
@@ -173,7 +173,7 @@ def estimate_training_run(
     shown |= {
         "mfu_convention": "6P",
         "run_multiplier": run.run_multiplier,
-        "ranking": ranking_of(question, question.ranked_gpus, snapshot),
+        "ranking": ranking_of(question, question.ranked_gpus, recorder),
         "stages": stages,
         "published_runs": compared,
     }
