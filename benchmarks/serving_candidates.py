@@ -40,6 +40,7 @@ def rate(architecture: str) -> float:
         available_bytes=gpu.available_memory_bytes(hbm_fraction=1, gddr_fraction=1),
         expert_width_multiple=1,
         weight_precision="fp8",
+        index_bytes_per_element=1,
     )
     needs = shape.needs((1, 2, 4, 8), has_stages=False, expert_ranks=(8,))
     constants = serving_constants(Lookup(recorder, {}), gpu, needs)
