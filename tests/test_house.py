@@ -56,3 +56,21 @@ def test_folders_are_fewer_than_4_deep():
     assert {
         path_in_service(p) for p in MODULES if len(p.relative_to(SERVICE).parents) >= 4
     } == set()
+
+
+def rounding_of_money(path):
+    """What rounds to decimals: `quantize` and the modes of rounding, or `round` to two places."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Attribute(attr="quantize"):
+                yield "quantize"
+            case ast.alias(name=name) if name.startswith("ROUND_"):
+                yield name
+            case ast.Call(func=ast.Name(id="round"), args=[_, ast.Constant(value=2)]):
+                yield "round"
+
+
+def test_money_is_rounded_in_pricing_alone():
+    core = [path for path in MODULES if path.is_relative_to(SERVICE / "core")]
+    rounds = [path_in_service(path) for path in core if any(rounding_of_money(path))]
+    assert rounds == ["core/pricing.py"]

@@ -1,10 +1,11 @@
-"""Cost lines in exact decimals: the only place where money is rounded.
+"""Amounts in exact decimals, of lines and of single estimates: the only place that rounds money.
 
 A line's amount is its printed quantity (six decimals) times its printed unit price (six decimals),
 half-even to cents. Totals are sums of such lines, so a spreadsheet's own SUM agrees to the cent.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import ROUND_HALF_EVEN, Context, Decimal
@@ -29,8 +30,10 @@ Group = TypeVar("Group", bound=Hashable)
 class AmountTooLarge(InvalidScenario):
     """An amount with more digits than are kept; knows whose it is, where that is one workload's."""
 
-    def __init__(self, what: str = "an amount of the plan", workload: str | None = None) -> None:
-        super().__init__(f"{what} has more than twelve digits before the point")
+    def __init__(
+        self, what: str = "an amount", workload: str | None = None, *, pointer: str = ""
+    ) -> None:
+        super().__init__(f"{what} has more than twelve digits before the point", pointer=pointer)
         self.workload = workload
 
 
@@ -127,8 +130,10 @@ def money(amount: Decimal | float) -> Decimal:
 
 def _rounded(number: Decimal | float, step: Decimal) -> Decimal:
     exact = number if isinstance(number, Decimal) else Decimal(repr(float(number)))
-    rounded = _EXACT.quantize(exact, step) if exact.is_finite() else exact
-    if rounded.is_nan() or abs(rounded) >= BOUND:
+    if exact.is_nan() or abs(exact) >= BOUND:
+        raise AmountTooLarge
+    rounded = _EXACT.quantize(exact, step)
+    if abs(rounded) >= BOUND:
         raise AmountTooLarge
     return rounded or abs(rounded)  # zero has no sign
 
@@ -149,6 +154,31 @@ def priced(quantity: Decimal, unit_price: Decimal) -> Decimal:
         Decimal('2620784.64')
     """
     return money(_EXACT.multiply(quantity, unit_price))
+
+
+@contextmanager
+def amounts_of(what: str, *, pointer: str) -> Iterator[None]:
+    """Name what amounts are of, and the field that makes them smaller, where one is too large."""
+    try:
+        yield
+    except AmountTooLarge as error:
+        raise AmountTooLarge(what, pointer=pointer) from error
+
+
+def cost_of_units(quantity: float, unit_price: Decimal) -> Decimal:
+    """What so many units cost in a single estimate: rounded as a line of a plan is.
+
+    A quantity of more than twelve digits is taken whole: as a float it has no six decimals.
+
+    Raises:
+        AmountTooLarge: If the amount has more than twelve digits before the point.
+
+    Examples:
+        >>> cost_of_units(380928.0, Decimal("6.88"))
+        Decimal('2620784.64')
+    """
+    units = printed(quantity) if abs(quantity) < float(BOUND) else Decimal(repr(float(quantity)))
+    return priced(units, unit_price)
 
 
 def split_by_largest_remainder(

@@ -18,9 +18,12 @@ from service.core.pooling.workloads import HourUse
 from service.core.pricing import (
     CENT,
     MILLIONTH,
+    AmountTooLarge,
     Terms,
     UnitPrice,
     amounts_by,
+    amounts_of,
+    cost_of_units,
     cost_per_million_tokens,
     money,
     price_line,
@@ -153,12 +156,37 @@ def test_sums_of_tenths_carry_no_binary_dust():
     assert str(total(Decimal("0.27") for _ in range(3))) == "0.81"  # not 0.8099999999999999
 
 
-@pytest.mark.parametrize("number", [1e12, -1e12, float("inf"), float("nan"), Decimal("1e40")])
+TOO_LARGE = [1e12, -1e12, 1e300, float("inf"), float("nan"), Decimal("1e40"), Decimal("1e200")]
+
+
+@pytest.mark.parametrize("number", TOO_LARGE)
 def test_what_does_not_fit_into_twelve_digits_is_refused(number):
     with pytest.raises(InvalidScenario, match="twelve digits"):
         printed(number)
     with pytest.raises(InvalidScenario, match="twelve digits"):
         money(number)
+
+
+@pytest.mark.parametrize(
+    ("quantity", "unit_price", "amount"),
+    [
+        # Units are taken at six decimals, as those of a line: 0.1234565 is even at 0.123456.
+        (0.1234565, "1000000", "123456.00"),
+        (380928.0, "6.88", "2620784.64"),
+        # A quantity may have more digits than an amount.
+        (2.5e12, "0.01", "25000000000.00"),
+    ],
+)
+def test_units_of_an_estimate_cost_what_a_line_would(quantity, unit_price, amount):
+    assert str(cost_of_units(quantity, Decimal(unit_price))) == amount
+
+
+@pytest.mark.parametrize("quantity", [1e12, 1e300, float("inf"), float("nan")])
+def test_an_amount_that_is_too_large_says_what_it_is_of(quantity):
+    with pytest.raises(AmountTooLarge) as refused, amounts_of("the run", pointer="/run"):
+        cost_of_units(quantity, Decimal("2.00"))
+    assert refused.value.message == "the run has more than twelve digits before the point"
+    assert refused.value.pointer == "/run"
 
 
 def test_a_number_that_rounds_up_to_thirteen_digits_is_refused():

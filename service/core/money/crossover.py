@@ -155,7 +155,7 @@ class CrossoverAnswer(EstimateAnswer):
     training_gpu_hours: float
     """GPU-hours of the training."""
     training_amount: Amount | None
-    """Cost of the training; null without a price."""
+    """Cost of the training; null without a price, or beyond twelve digits."""
     training_price_per_gpu_hour: Amount | None
     """What a GPU-hour of training costs."""
     serving_price_per_gpu_hour: Amount | None

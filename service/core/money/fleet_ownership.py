@@ -27,7 +27,7 @@ from service.core.money.fleet_ownership_types import (
     RentComparison,
 )
 from service.core.planners.procurement import no_price, rented_terms
-from service.core.pricing import UnitPrice, money, printed, total
+from service.core.pricing import UnitPrice, amounts_of, money, printed, total
 from service.core.recorder import Recorder
 from service.core.registry import define_quantity
 from service.core.snapshot import CatalogSnapshot
@@ -134,10 +134,12 @@ def estimate_ownership(question: OwnershipQuestion, snapshot: CatalogSnapshot) -
         rate = assume_within(recorder, "discount_rate_per_year_fraction", 0, 1).value
         recorder.note("discount_rate_fraction", rate)
         fleet = _Fleet(question, owned, rate, site)
-        cost, years = _cost(fleet), fleet.years
-        _note_cost(cost, recorder)
+        with amounts_of(f"an amount of the {question.gpu_count} GPUs", pointer="/gpu_count"):
+            cost, years = _cost(fleet), fleet.years
+            _note_cost(cost, recorder)
+            if isinstance(rented, Rental):
+                comparison = _compare(fleet, cost, rented, recorder)
         if isinstance(rented, Rental):
-            comparison = _compare(fleet, cost, rented, recorder)
             recorder.rest_on_price(rented.gpu_hour.source, verified=rented.is_verified)
     return OwnershipAnswer(
         **shared_fields(recorder, infeasibilities=missing),

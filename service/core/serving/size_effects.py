@@ -1,7 +1,6 @@
 """What optimisations save on one kind of GPU, and how throughput and interactivity trade there."""
 
 from collections.abc import Iterator
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -9,6 +8,7 @@ import numpy as np
 from service.core.estimates import Infeasibility
 from service.core.hardware import Gpu
 from service.core.planners.serving_question import compute_factor_of, resolve_shape
+from service.core.pricing import money
 from service.core.replica.search import Objectives, choice_at, meets
 from service.core.replica.shape import ReplicaShape
 from service.core.scenarios.replica_settings import ReplicaSettings, Speculation
@@ -19,7 +19,6 @@ from service.core.units import HOURS_PER_MONTH
 
 FRONTIER_COLUMNS = 20
 Frontier = tuple[FrontierPoint, ...]
-CENT = Decimal("0.01")
 
 
 def frontier_of(sizing: Sizing, sized: Sized) -> Frontier:
@@ -125,8 +124,7 @@ def _effect(option: SizeOption, name: Any, factor: float | None, note: str) -> E
     elif factor > 1:
         factor, note = 1.0, f"{note}: would cost {factor:.2f} times as much, so not made"
     saved = float(option.amount_per_hour) * HOURS_PER_MONTH * (1 - factor)
-    amount = Decimal(saved).quantize(CENT)
-    return Effect(name=name, cost_factor=factor, saved_per_month=amount, note=note)
+    return Effect(name=name, cost_factor=factor, saved_per_month=money(saved), note=note)
 
 
 def _gpus_per_unit(

@@ -14,6 +14,7 @@ from service.core.formulas.demand import (
 )
 from service.core.hours.headroom import resolved_headroom
 from service.core.prices import TokenPrice
+from service.core.pricing import amounts_of, money
 from service.core.scenarios.procurement import HostedMethod
 from service.core.serving.hosted_types import (
     Hosted,
@@ -29,8 +30,6 @@ from service.core.units import (
     SECONDS_PER_HOUR,
     TOKENS_PER_MILLION,
 )
-
-CENT = Decimal("0.01")
 
 
 def hosted_of(sizing: Sizing, sized: Sized | None) -> Hosted:
@@ -128,9 +127,11 @@ def _compared(
             minimum_replica_count=headroom.minimum_replica_count,
         )
     )
+    with amounts_of("the amount of a month of hosted tokens", pointer="/load"):
+        amount = money(hosted * HOURS_PER_MONTH)
     return HostedComparison(
         price_per_million_tokens=price,
-        amount_per_month=Decimal(hosted * HOURS_PER_MONTH).quantize(CENT),
+        amount_per_month=amount,
         self_hosted_cost_factor=float(sized.amount_per_hour) / hosted,
         break_even_tokens_per_day=tokens if isfinite(tokens) else None,
     )

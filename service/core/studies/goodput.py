@@ -11,6 +11,7 @@ from service.core.architecture.model import ModelArchitecture
 from service.core.estimates import Infeasibility, Range
 from service.core.formulas import reliability
 from service.core.hardware import Gpu
+from service.core.pricing import amounts_of, cost_of_units
 from service.core.recorder import Recorder
 from service.core.run.factors import Factor, spread
 from service.core.run.hours import FailureModel, failure_model
@@ -121,21 +122,25 @@ def estimate_goodput(question: GoodputQuestion, snapshot: CatalogSnapshot) -> Go
     model.publish(question.gpu_count, recorder)
     mean_hours = HOURS_PER_DAY / per_day if per_day > 0 else None
     lost = (1.0 - max(0.0, goodput)) * question.gpu_count * HOURS_PER_DAY
-    price = question.price_per_gpu_hour
     return GoodputAnswer(
         **shared_fields(recorder, infeasibilities=_never_ends(goodput)),
         failures_per_day=per_day,
         mean_time_to_failure_hours=mean_hours,
         goodput_fraction=_range(model, question.gpu_count, goodput),
         lost_gpu_hours_per_day=lost,
-        lost_amount_per_day=None
-        if price is None
-        else (price * Decimal(f"{lost:.6f}")).quantize(Decimal("0.01")),
+        lost_amount_per_day=_amount(lost, question.price_per_gpu_hour),
         **_intervals(mean_hours, save),
         waste_by_interval=_curve(per_day, interval, save, restart),
         **_checkpoint(question, snapshot, recorder),
         **_nodes(question, model, per_day - question.preemptions_per_day),
     )
+
+
+def _amount(gpu_hours: float, price: Decimal | None) -> Decimal | None:
+    if price is None:
+        return None
+    with amounts_of("what is lost in a day", pointer="/price_per_gpu_hour"):
+        return cost_of_units(gpu_hours, price)
 
 
 def _failures(question: GoodputQuestion, gpu: Gpu, recorder: Recorder) -> FailureModel:

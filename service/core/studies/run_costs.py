@@ -9,6 +9,7 @@ from service.core.estimates import Infeasibility
 from service.core.hardware import Gpu
 from service.core.planners.training import plan_training_run
 from service.core.pooling.workloads import RunNeed
+from service.core.pricing import amounts_of, cost_of_units
 from service.core.recorder import Recorder
 from service.core.scenarios.procurement import RentMethod
 from service.core.scenarios.scenario import Horizon
@@ -16,7 +17,6 @@ from service.core.scenarios.training_run import TrainingRun
 from service.core.snapshot import CatalogSnapshot
 
 WATTS_PER_KW = 1000.0
-CENT = Decimal("0.01")
 
 
 def price_of(gpu: Gpu, recorder: Recorder, given: Decimal | None = None) -> Decimal | None:
@@ -31,11 +31,18 @@ def price_of(gpu: Gpu, recorder: Recorder, given: Decimal | None = None) -> Deci
     return offer.price_per_gpu_hour + (offer.host_price_per_gpu_hour or Decimal(0))
 
 
-def cost_of(price: Decimal | None, gpu_hours: float) -> Decimal | None:
-    """USD of so many GPU-hours, to the cent."""
+def cost_of(
+    price: Decimal | None, gpu_hours: float, run: TrainingRun, *, pointer: str
+) -> Decimal | None:
+    """USD of so many GPU-hours of a run, to the cent.
+
+    Raises:
+        AmountTooLarge: If it has more than twelve digits before the point.
+    """
     if price is None:
         return None
-    return (price * Decimal(f"{gpu_hours:.6f}")).quantize(CENT)
+    with amounts_of(f"the amount of run {run.name!r}", pointer=pointer):
+        return cost_of_units(gpu_hours, price)
 
 
 def energy_kwh(need: RunNeed) -> float | None:

@@ -1,6 +1,7 @@
 """The same run on other GPUs of the catalog, ranked by dollars, days and energy."""
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 
 from service.core.errors import CoreError
 from service.core.pooling.workloads import RunNeed
@@ -84,9 +85,12 @@ def _ranked(key: str, question: TrainingQuestion, recorder: Recorder, pointer: s
     moved = question.run.model_copy(update={"gpu": key})
     price = price_of(gpu, recorder)
     failing: str | None
+    amount: Decimal | None = None
     try:
         need = planned(moved, recorder.snapshot, recorder.off(), price=price)
         failing = None if isinstance(need, RunNeed) else need[0].limit
+        if isinstance(need, RunNeed):
+            amount = cost_of(price, need.gpu_hours, need.run, pointer=pointer)
     except CoreError as refused:
         need, failing = (), refused.message
     if not isinstance(need, RunNeed):
@@ -98,6 +102,6 @@ def _ranked(key: str, question: TrainingQuestion, recorder: Recorder, pointer: s
         days=need.wall_clock_hours.value / HOURS_PER_DAY,
         gpu_hours=need.gpu_hours,
         energy_kwh=energy_kwh(need),
-        amount=cost_of(price, need.gpu_hours),
+        amount=amount,
         failing_limit=None,
     )

@@ -82,7 +82,8 @@ def stages_of(
             one = sized if isinstance(sized, RunNeed) else None
             refused += () if isinstance(sized, RunNeed) else sized
             if one is not None:
-                found.append(_stage(one, hour))
+                at_fault = pointers[number] if price is None else "/price_per_gpu_hour"
+                found.append(_stage(one, hour, at_fault))
         if one is not None:
             done[run.name] = one
     return tuple(found), tuple(refused)
@@ -112,7 +113,7 @@ def _pointers(stages: Sequence[TrainingRun]) -> list[str]:
     return ["/run", *(f"/stages/{number}" for number in range(len(stages)))]
 
 
-def _stage(need: RunNeed, price: Decimal | None) -> StageEstimate:
+def _stage(need: RunNeed, price: Decimal | None, pointer: str) -> StageEstimate:
     return StageEstimate(
         name=need.run.name,
         training_tokens=need.run.tokens,
@@ -121,5 +122,5 @@ def _stage(need: RunNeed, price: Decimal | None) -> StageEstimate:
         finish_date=need.finish.date(),
         wall_clock_hours=need.wall_clock_hours,
         gpu_hours=need.gpu_hours,
-        amount=cost_of(price, need.gpu_hours),
+        amount=cost_of(price, need.gpu_hours, need.run, pointer=pointer),
     )

@@ -204,16 +204,13 @@ def _shown(
     question: TrainingRunQuestion, need: RunNeed, price: Decimal | None, recorder: Recorder
 ) -> dict[str, Any]:
     numbers = {q.name: q for q in recorder.quantities() if q.scope == f"run:{need.run.name}"}
-    amount, budget, tokens = cost_of(price, need.gpu_hours), question.budget, need.run.tokens
     table = numbers.get("training_table_tokens_per_s_per_gpu")
     steps = numbers.get("training_step_count")
-    whole_nodes_gpu_count = whole_instances_gpu_count(
-        gpu_count=need.gpu_count, gpu_count_per_instance=need.gpu.node_gpu_count
-    )
-    return _work_shown(need, numbers) | {
+    return {
+        **_work_shown(need, numbers),
+        **_amounts(question, need, price),
         "gpu_count": need.gpu_count,
-        "gpu_count_in_whole_nodes": whole_nodes_gpu_count,
-        "training_tokens": tokens,
+        "training_tokens": need.run.tokens,
         "step_count": steps and steps.value,
         "layout": need.layout,
         "memory_gib_per_gpu": need.memory,
@@ -229,14 +226,28 @@ def _shown(
         "gpu_hours": need.gpu_hours,
         "booked_gpu_hours": booked_gpu_hours(need, recorder),
         "energy_kwh": energy_kwh(need),
-        "amount": amount,
-        "amount_in_whole_nodes": cost_of(
-            price, need.gpu_hours * whole_nodes_gpu_count / need.gpu_count
-        ),
-        "tokens_within_budget": float(tokens * budget / amount) if budget and amount else None,
         "reported_over_estimate": question.reported_gpu_hours / need.gpu_hours
         if question.reported_gpu_hours
         else None,
+    }
+
+
+def _amounts(question: TrainingRunQuestion, need: RunNeed, price: Decimal | None) -> dict[str, Any]:
+    whole_nodes_gpu_count = whole_instances_gpu_count(
+        gpu_count=need.gpu_count, gpu_count_per_instance=need.gpu.node_gpu_count
+    )
+    whole_nodes_gpu_hours = need.gpu_hours * whole_nodes_gpu_count / need.gpu_count
+    pointer = "/price_per_gpu_hour" if question.price_per_gpu_hour else "/run"
+    amount, in_whole_nodes = (
+        cost_of(price, gpu_hours, need.run, pointer=pointer)
+        for gpu_hours in (need.gpu_hours, whole_nodes_gpu_hours)
+    )
+    budget, tokens = question.budget, need.run.tokens
+    return {
+        "gpu_count_in_whole_nodes": whole_nodes_gpu_count,
+        "amount": amount,
+        "amount_in_whole_nodes": in_whole_nodes,
+        "tokens_within_budget": float(tokens * budget / amount) if budget and amount else None,
     }
 
 

@@ -8,6 +8,7 @@ from statistics import median
 
 import pytest
 
+from service.core.errors import InvalidScenario
 from service.core.prices import TokenPrice
 from service.core.serving.size import estimate_serving_size
 from service.core.serving.size_types import ServingSizeQuestion
@@ -143,6 +144,13 @@ def test_what_a_cache_holds_is_charged_at_the_cached_price(snapshot):
     # (750·0.15 + 750·0.015 + 400·0.60)/1900, and without a listed price all at 0.15.
     assert cached.price_per_million_tokens == pytest.approx(363.75 / 1900)
     assert full.price_per_million_tokens == pytest.approx(465 / 1900)
+
+
+def test_a_month_of_too_many_digits_is_refused_at_the_load(snapshot):
+    # 2,000 million tokens a day at 10^9 USD a million, for 30 days: 6 x 10^13 USD.
+    with pytest.raises(InvalidScenario, match="twelve digits") as refused:
+        answer(snapshot, [price("a", "1000000000", "1000000000")])
+    assert refused.value.pointer == "/load"
 
 
 def test_no_seller_and_no_fleet_are_said_as_such(snapshot):

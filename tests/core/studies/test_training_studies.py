@@ -95,6 +95,22 @@ def test_gpus_are_ranked_and_those_that_fail_name_their_limit():
     assert amounts == sorted(amounts)
 
 
+def test_a_gpu_whose_amount_has_too_many_digits_ranks_as_failing():
+    # 9 x 10^15 tokens at 1 a second and GPU are 2.5 x 10^12 GPU-hours, listed at 1 USD or more.
+    found = a_run(
+        question={"price_per_gpu_hour": "0.01", "ranked_gpus": ["h100-sxm5-80gb"]},
+        speed={"kind": "measured", "tokens_per_s_per_gpu": 1},
+        training_tokens=9 * 10**15,
+        global_batch_tokens=2**33,
+        sizing=on(2**23),
+        reliability={"failures_per_1000_node_days": 0},
+    )
+    [ranked] = found.ranking
+    assert float(found.amount) == pytest.approx(2.5e10, rel=0.2)
+    assert "twelve digits" in ranked.failing_limit
+    assert ranked.amount is None
+
+
 def test_traffic_is_counted_by_kind_and_link():
     layout = given(tensor_parallel=8, sharding="zero_1", recompute="none")
     question = CommunicationQuestion.model_validate(
