@@ -11,6 +11,10 @@ from service.core.registry import quantity
 
 ELEMENT_BYTES = 2.0
 """Activations and their gradients travel in 16 bit."""
+LARGEST_SERVER_GPU_COUNT = 16
+"""GPUs of the largest server that is one host. A scale-up link that joins more of them spans hosts,
+and so the instances that are rented: a rack. No fact of a GPU: its nodes are servers and racks
+alike."""
 _THAKUR = "Thakur et al., IJHPCA 19(1), 2005; Patarasuk and Yuan, JPDC 69(2), 2009"
 _KORTHIKANTI = "Korthikanti et al., arXiv 2205.05198, section 4.2"
 _NARAYANAN = "Narayanan et al., arXiv 2104.04473, section 3"

@@ -8,8 +8,6 @@ from service.core.registry import quantity
 
 DISAGGREGATION = "DistServe, arXiv 2401.09670; Splitwise, arXiv 2311.18677"
 COPIES_MAXIMUM = 8
-COPY_GAIN = 1.05
-"""A larger group of copies must serve this much more for each: small ones leave less idle."""
 INTERFERENCE = "Agrawal et al., Sarathi, arXiv 2308.16369 and 2403.02310"
 
 
@@ -346,17 +344,19 @@ def speculative_token_s(
     return (checking_step_s + drafted) / tokens_per_step
 
 
-def copies_apart(*, readers_per_maker: Any) -> tuple[Any, Any]:
+def copies_apart(*, readers_per_maker: Any, least_gain_factor: float) -> tuple[Any, Any]:
     """Copies that read prompts and copies that make answers, in the best whole ratio. [count]
 
     Of 1 to 8 copies each, x readers and y makers serve min(x, y·r) where one maker keeps r readers
-    busy; a larger group wins where it serves 5 % more for each copy.
+    busy; a larger group wins where it serves more for each copy by the least gain: small groups
+    leave less idle.
 
     References:
         Zhong et al., DistServe, arXiv 2401.09670, section 4, for sizing the two apart.
 
     Examples:
-        >>> [tuple(float(n) for n in copies_apart(readers_per_maker=r)) for r in (1.0, 0.5, 3.0)]
+        >>> [tuple(float(n) for n in copies_apart(readers_per_maker=r, least_gain_factor=1.05))
+        ...     for r in (1.0, 0.5, 3.0)]
         [(1.0, 1.0), (1.0, 2.0), (3.0, 1.0)]
     """
     ratio = np.asarray(readers_per_maker, dtype=float)
@@ -365,7 +365,7 @@ def copies_apart(*, readers_per_maker: Any) -> tuple[Any, Any]:
     best, readers, makers = np.zeros(ratio.shape), np.ones(ratio.shape), np.ones(ratio.shape)
     for x, y in groups:
         served = np.minimum(x, y * ratio) / (x + y)
-        is_better = served > best * COPY_GAIN
+        is_better = served > best * least_gain_factor
         best = np.where(is_better, served, best)
         readers = np.where(is_better, x, readers)
         makers = np.where(is_better, y, makers)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from service.core.errors import InvalidScenario
+from service.core.formulas.communication import LARGEST_SERVER_GPU_COUNT
 from service.core.formulas.training_time import stage_share
 from service.core.parallelism import GivenLayout, ParallelLayout, canonical_sharding
 from service.core.parallelism.axes import FULL, HYBRID, RECOMPUTES, SHARDINGS, LayoutAxes
@@ -16,8 +17,6 @@ from service.core.parallelism.axes import FULL, HYBRID, RECOMPUTES, SHARDINGS, L
 MICRO_BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 VIRTUAL_STAGES = range(1, 21)
 MOST_TENSOR, MOST_PIPELINE, MOST_CONTEXT, MOST_EXPERT = 64, 128, 64, 512
-MOST_GPUS_OF_A_HOST = 16
-"""A scale-up domain of more GPUs spans hosts, and so the instances that are rented."""
 MOST_COPIES = 1_000_000
 MOST_CANDIDATES = 1_000_000
 MOST_TRIED_PER_CANDIDATE = 20
@@ -207,7 +206,7 @@ class LayoutRules:
 
     @property
     def _tensor_limit(self) -> int:
-        spans_instances = self.scale_up_gpu_count > MOST_GPUS_OF_A_HOST
+        spans_instances = self.scale_up_gpu_count > LARGEST_SERVER_GPU_COUNT
         within = self.scale_up_gpu_count if spans_instances else self.instance_gpu_count
         return min(self.scale_up_gpu_count, within)
 

@@ -11,7 +11,7 @@ from service.core.estimates import Infeasibility
 from service.core.hardware import Gpu
 from service.core.hours.headroom import resolved_headroom
 from service.core.recorder import Recorder
-from service.core.replica.beside import Beside
+from service.core.replica.beside import NOTHING_BESIDE, Beside
 from service.core.replica.lookup import Lookup, engine_qualifiers
 from service.core.replica.passes import Traffic
 from service.core.replica.refusals import context_exceeded, no_matrix_rate
@@ -24,8 +24,6 @@ from service.core.snapshot import CatalogSnapshot
 
 EMPTIER_TARGETS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 """Target utilisations that are tried where the wait for the first token is too long."""
-EXTRA_BYTES = 2
-"""Bytes of a weight of draft models and adapters."""
 
 
 def check_keys(service: ServingService, snapshot: CatalogSnapshot, pointer: str) -> None:
@@ -122,7 +120,7 @@ def traffic_of(service: ServingService, recorder: Recorder, pointer: str) -> Tra
 
 
 def beside_of(settings: ReplicaSettings, recorder: Recorder, pointer: str) -> Beside:
-    """Draft model and adapters of one replica, in 16 bit.
+    """Draft model and adapters of one replica.
 
     Raises:
         InvalidScenario: If no layers of the draft model are known: its cache follows from them.
@@ -140,7 +138,9 @@ def beside_of(settings: ReplicaSettings, recorder: Recorder, pointer: str) -> Be
                 pointer=f"{pointer}/draft_architecture",
             )
         count += draft.parameter_count
-    return Beside(EXTRA_BYTES * count, draft)
+    if count == 0:
+        return NOTHING_BESIDE
+    return Beside(recorder.assume("draft_and_adapter_bytes_per_parameter").value * count, draft)
 
 
 def compute_factor_of(settings: ReplicaSettings, recorder: Recorder) -> float:

@@ -14,7 +14,9 @@ define_quantity(
     "draft_and_adapter_bytes_per_gpu",
     unit="B",
     per="gpu",
-    formula="2 · (weights of the draft model + weights of adapters) / TP, taken out of the pool",
+    formula=(
+        "bytes of a weight · (weights of the draft model + of adapters) / TP, taken out of the pool"
+    ),
 )
 define_quantity(
     "draft_kv_cache_bytes_per_sequence",

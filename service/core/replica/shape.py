@@ -9,6 +9,7 @@ import numpy as np
 from service.core.architecture.attention import LatentAttention
 from service.core.architecture.model import ModelArchitecture
 from service.core.formulas import serving_memory
+from service.core.formulas.communication import LARGEST_SERVER_GPU_COUNT
 from service.core.hardware import ComputePrecision, Gpu, NumberFormat
 from service.core.recorder import Recorder
 from service.core.replica.constants import MemoryConstants, Needs
@@ -75,10 +76,6 @@ class Device:
         )
 
 
-SERVER_GPU_COUNT = 16
-"""GPUs of the largest usual server: links that join more of them leave it."""
-
-
 def instance_reach(gpu: Gpu, instance_gpu_count: int | None) -> int:
     """GPUs that may talk in every layer where instances have this many. [count]
 
@@ -88,7 +85,7 @@ def instance_reach(gpu: Gpu, instance_gpu_count: int | None) -> int:
     exception, and one GPU that is rented alone has no link.
     """
     widest = max(gpu.scale_up_domain_gpu_count, gpu.node_gpu_count)
-    is_rack = gpu.scale_up_domain_gpu_count > SERVER_GPU_COUNT and gpu.node_gpu_count > 1
+    is_rack = gpu.scale_up_domain_gpu_count > LARGEST_SERVER_GPU_COUNT and gpu.node_gpu_count > 1
     return widest if instance_gpu_count is None or is_rack else min(instance_gpu_count, widest)
 
 

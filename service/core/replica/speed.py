@@ -18,6 +18,7 @@ TAIL = 0.95
 """Quantile of the time to first token that is published."""
 FREE_DEVIATIONS = 3.0
 """Free slots, in standard deviations of a Poisson load, above which nobody waits for one."""
+COPIES_GAIN = "copies_apart_least_gain_factor"
 NO_SETTINGS = ReplicaSettings()
 
 define_quantity(
@@ -126,7 +127,10 @@ class Speed(Passes):
         tiny = np.finfo(float).tiny
         prompts = 1.0 / np.maximum(state.prefill_share_s, tiny)
         answers = running / (self.traffic.output_tokens_mean * state.decode_step_s)
-        readers, makers = serving_latency.copies_apart(readers_per_maker=answers / prompts)
+        readers, makers = serving_latency.copies_apart(
+            readers_per_maker=answers / prompts,
+            least_gain_factor=self.recorder.assume(COPIES_GAIN).value,
+        )
         rate = np.minimum(readers * prompts, makers * answers)
         transfer = self.shape.sequence_bytes(max(self.traffic.input_tokens_mean, 1.0))
         asked = self.settings.disaggregation

@@ -27,6 +27,7 @@ from service.core.replica.many import ManyReplicas, Reaches, sweep_many
 from service.core.replica.passes import Traffic
 from service.core.replica.search import Objectives
 from service.core.replica.shape import ReplicaShape
+from service.core.replica.speed import COPIES_GAIN
 from service.core.scenarios.procurement import RentMethod
 from service.core.scenarios.replica_settings import ReplicaSettings
 from service.core.scenarios.serving_service import ServingService
@@ -119,6 +120,8 @@ def resolve_sizing(question: ServingSizeQuestion, gpu: Gpu, recorder: Recorder) 
     _check_keys(question, recorder.snapshot)
     compute_factor_of(question.settings, recorder)
     beside_of(question.settings, recorder, "")
+    if question.settings.disaggregation is not None:
+        recorder.assume(COPIES_GAIN)
     peak, mean = busiest_and_mean_units_per_s(service, recorder)
     return Sizing(
         question=question,

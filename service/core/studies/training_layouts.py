@@ -9,9 +9,9 @@ import numpy as np
 from service.core.answers import EstimateAnswer, shared_fields
 from service.core.errors import InvalidScenario
 from service.core.estimates import Infeasibility, Verdict
+from service.core.formulas.communication import LARGEST_SERVER_GPU_COUNT
 from service.core.parallelism import AutoLayout, ParallelLayout
 from service.core.parallelism.axes import SHARDINGS, LayoutAxes
-from service.core.parallelism.rules import MOST_GPUS_OF_A_HOST
 from service.core.run.case import LayoutModels, RunCase
 from service.core.run.choice import Choice, RankedLayouts, ranked
 from service.core.run.memory import verdict
@@ -314,7 +314,7 @@ def _split_layers(case: RunCase, gpu_count: int) -> list[_Kind]:
     """Tensor parallelism over a node, a pipeline, and both."""
     # The link of a rack spans more GPUs than a layer has heads to divide.
     usual = case.gpu.node_gpu_count
-    node = min(usual if usual <= MOST_GPUS_OF_A_HOST else RACK_GROUP, gpu_count)
+    node = min(usual if usual <= LARGEST_SERVER_GPU_COUNT else RACK_GROUP, gpu_count)
     stages = next((p for p in (2, 4, 8, 16, 32) if p * node >= gpu_count), 2)
     return [
         _Kind(

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.core.formulas.serving_latency import (
+    copies_apart,
     launch_bound_s,
     prefill_chunk_tokens,
     prefill_share_s,
@@ -112,3 +113,13 @@ def test_a_draft_that_is_never_accepted_only_costs():
     assert float(
         speculative_speedup(acceptance_fraction=0.0, draft_tokens=4, draft_cost_fraction=0.05)
     ) == pytest.approx(1 / 1.2)
+
+
+@pytest.mark.parametrize(
+    ("gain", "group"),
+    # One maker keeps 0.9 readers busy. 1 and 1 serve 0.9 / 2 = 0.45 for each copy; of up to 8 each,
+    # 7 and 8 serve 7 / 15 = 0.467, 1.037 times as much.
+    [(1.0, (7, 8)), (1.036, (7, 8)), (1.04, (1, 1))],
+)
+def test_a_larger_group_of_copies_must_gain_enough(gain, group):
+    assert copies_apart(readers_per_maker=0.9, least_gain_factor=gain) == group

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from service.core.architecture.model import ModelArchitecture
+from service.core.formulas.communication import LARGEST_SERVER_GPU_COUNT
 from service.core.recorder import Recorder
 from service.core.replica.search import legal_tensor_parallel
 from service.core.replica.shape import Layout, ReplicaShape
@@ -24,6 +25,13 @@ def shape_of(snapshot, architecture, weights, *, gpu="h100-sxm5-80gb", cache="bf
         index_bytes_per_element=1.03125,
         weight_precision="bf16",
     )
+
+
+def test_a_node_of_more_gpus_than_a_server_is_a_rack_that_one_link_joins(snapshot):
+    racks = [n for n in snapshot.nodes.values() if n.gpu_count > LARGEST_SERVER_GPU_COUNT]
+    assert racks
+    for node in racks:
+        assert snapshot.gpu(node.gpu).scale_up_domain_gpu_count >= node.gpu_count
 
 
 @pytest.mark.parametrize(

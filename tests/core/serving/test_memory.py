@@ -72,6 +72,17 @@ def test_a_draft_model_and_adapters_come_out_of_the_pool(snapshot):
     )
 
 
+def test_a_weight_of_an_adapter_takes_what_is_assumed(snapshot):
+    name = "draft_and_adapter_bytes_per_parameter"
+    asked = {"adapter_parameter_count": 1_000_000_000, "layout": {"tensor_parallel": 4}}
+    found = answer(snapshot, **asked, assumption_overrides={name: 1})
+    # 1e9 weights of 1 B on 4 GPUs.
+    assert found.weights_gib_per_gpu.draft_and_adapters == pytest.approx(1e9 / 4 / 2**30)
+    assert name in {used.name for used in found.assumptions}
+    alone = answer(snapshot, layout={"tensor_parallel": 4})
+    assert name not in {used.name for used in alone.assumptions}
+
+
 def test_a_draft_model_caches_every_sequence_too(snapshot):
     # Llama 3.2 1B: 16 layers · 2 · 8 KV heads · 64 · 2 B = 32,768 B a token, 8,192 on each of 4
     # GPUs; Llama 3.3 70B: 80 · 2 · 8 · 128 · 2 / 4 = 81,920. 1,900 tokens fill 119 blocks of 16.

@@ -192,6 +192,15 @@ def test_a_power_cap_costs_speed_and_saves_energy(snapshot):
     assert cost.energy_per_token_fraction == pytest.approx(drawn / cost.units_per_s_fraction)
 
 
+def test_copies_apart_name_the_gain_that_makes_a_group_larger(snapshot):
+    def names(**changes):
+        return {used.name for used in answer(snapshot, **changes).assumptions}
+
+    apart = names(disaggregation={"transfer_gb_per_s": 50})
+    assert "copies_apart_least_gain_factor" in apart
+    assert "copies_apart_least_gain_factor" not in names()
+
+
 def test_energy_and_its_inverse_by_hand(snapshot):
     load = snapshot.assumption("power_load_fraction").value
     for option in answer(snapshot).options:
