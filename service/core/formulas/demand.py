@@ -3,7 +3,6 @@
 Formulas take numbers or numpy arrays and broadcast.
 """
 
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -298,37 +297,6 @@ def hosting_break_even_tokens_per_day(
     return np.min(np.where(tokens <= serves, tokens, np.inf))
 
 
-def burst_units_per_s(
-    *,
-    demand_units_per_s: Any,
-    percentile_fraction: float,
-    window_s: float,
-    arrival_dispersion_ratio: float,
-) -> Any:
-    """Demand of a busy window within an hour of a mean demand. [unit/s]
-
-    λ + z_p · sqrt(D · λ / w), with D the variance over the mean of the counts of windows of w
-    seconds, whose sum over many users is near normal.
-
-    References:
-        Cox and Lewis, The Statistical Analysis of Series of Events, 1966, section 4.5 (index of
-        dispersion of counts).
-
-    Special cases:
-        Without demand there is no burst.
-
-    Examples:
-        40/s for a minute, Poisson: 40 + 2.3263 · sqrt(40/60).
-
-        >>> round(float(burst_units_per_s(demand_units_per_s=40, percentile_fraction=0.99,
-        ...                               window_s=60, arrival_dispersion_ratio=1)), 3)
-        41.899
-    """
-    deviations = max(0.0, NormalDist().inv_cdf(percentile_fraction))
-    scatter = np.sqrt(arrival_dispersion_ratio * np.asarray(demand_units_per_s) / window_s)
-    return demand_units_per_s + deviations * scatter
-
-
 def steepest_rise_units_per_s(*, demand_units_per_s: Any, duration_s: float) -> Any:
     """Most that a cyclic demand rises within a time, going straight from hour to hour. [unit/s]
 
@@ -371,29 +339,3 @@ def cold_start_s(
         160.0
     """
     return replica_start_s + weight_bytes_per_node / storage_bytes_per_s
-
-
-def count_beside_maintenance(*, replica_count: Any, out_fraction: Any) -> Any:
-    """Replicas of which so many are left while a share of them is out. [count]
-
-    ⌈n / (1 - m)⌉.
-
-    Examples:
-        >>> float(count_beside_maintenance(replica_count=20, out_fraction=0.05))
-        22.0
-    """
-    return rounded_up(replica_count / (1 - out_fraction))
-
-
-def count_over_zones(*, replica_count: Any, zone_count: Any) -> Any:
-    """Replicas spread evenly over zones, of which enough are left when one zone is lost. [count]
-
-    z · ⌈n / (z - 1)⌉: each zone holds as much as the others need of it.
-
-    Examples:
-        15 in three zones: 8 in each, so that two hold 16; 15 · 3/2 would be 22.5.
-
-        >>> float(count_over_zones(replica_count=15, zone_count=3))
-        24.0
-    """
-    return zone_count * rounded_up(replica_count / (zone_count - 1))

@@ -1,5 +1,9 @@
-"""Waiting for one of several servers: Erlang C and its extension to general service times."""
+"""How arrivals scatter, and what they wait for one of several servers.
 
+Erlang C with its extension to general service times.
+"""
+
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -126,3 +130,34 @@ def squared_variation_of_lengths(*, p95_over_mean: Any) -> Any:
     log_ratio = np.log(np.maximum(p95_over_mean, 1.0))
     sigma = z - np.sqrt(np.maximum(z**2 - 2 * log_ratio, 0.0))
     return np.expm1(sigma**2)
+
+
+def burst_units_per_s(
+    *,
+    demand_units_per_s: Any,
+    percentile_fraction: float,
+    window_s: float,
+    arrival_dispersion_ratio: float,
+) -> Any:
+    """Demand of a busy window within an hour of a mean demand. [unit/s]
+
+    λ + z_p · sqrt(D · λ / w), with D the variance over the mean of the counts of windows of w
+    seconds, whose sum over many users is near normal.
+
+    References:
+        Cox and Lewis, The Statistical Analysis of Series of Events, 1966, section 4.5 (index of
+        dispersion of counts).
+
+    Special cases:
+        Without demand there is no burst.
+
+    Examples:
+        40/s for a minute, Poisson: 40 + 2.3263 · sqrt(40/60).
+
+        >>> round(float(burst_units_per_s(demand_units_per_s=40, percentile_fraction=0.99,
+        ...                               window_s=60, arrival_dispersion_ratio=1)), 3)
+        41.899
+    """
+    deviations = max(0.0, NormalDist().inv_cdf(percentile_fraction))
+    scatter = np.sqrt(arrival_dispersion_ratio * np.asarray(demand_units_per_s) / window_s)
+    return demand_units_per_s + deviations * scatter

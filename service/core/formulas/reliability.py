@@ -1,4 +1,4 @@
-"""Failures, checkpoints and the share of time that makes progress.
+"""Failures, checkpoints, the share of time that makes progress, and what is held beside losses.
 
 Arguments may be numpy arrays; they broadcast. The lost share is taken of the time itself, so a run
 whose failures come faster than it recovers has a goodput of zero or below and never ends.
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from service.core.formulas.demand import rounded_up
 from service.core.registry import quantity
 from service.core.units import HOURS_PER_DAY, SECONDS_PER_HOUR
 
@@ -294,3 +295,29 @@ def _spares(needed: NDArray[np.float64], up: float, target: float) -> NDArray[np
         total[short] = np.logaddexp(total[short], term[short])
         spares[short] = failed
     return spares
+
+
+def count_beside_maintenance(*, replica_count: Any, out_fraction: Any) -> Any:
+    """Replicas of which so many are left while a share of them is out. [count]
+
+    ⌈n / (1 - m)⌉.
+
+    Examples:
+        >>> float(count_beside_maintenance(replica_count=20, out_fraction=0.05))
+        22.0
+    """
+    return rounded_up(replica_count / (1 - out_fraction))
+
+
+def count_over_zones(*, replica_count: Any, zone_count: Any) -> Any:
+    """Replicas spread evenly over zones, of which enough are left when one zone is lost. [count]
+
+    z · ⌈n / (z - 1)⌉: each zone holds as much as the others need of it.
+
+    Examples:
+        15 in three zones: 8 in each, so that two hold 16; 15 · 3/2 would be 22.5.
+
+        >>> float(count_over_zones(replica_count=15, zone_count=3))
+        24.0
+    """
+    return zone_count * rounded_up(replica_count / (zone_count - 1))

@@ -10,16 +10,16 @@ import numpy as np
 from service.core.errors import InvalidScenario
 from service.core.estimates import HeadroomCause
 from service.core.formulas.demand import (
-    burst_units_per_s,
     cold_start_s,
-    count_beside_maintenance,
-    count_over_zones,
     held_replica_count,
     needed_replica_count,
     steepest_rise_units_per_s,
 )
+from service.core.formulas.queueing import burst_units_per_s
 from service.core.formulas.reliability import (
     availability_fraction,
+    count_beside_maintenance,
+    count_over_zones,
     failures_per_day,
     node_count_with_spares,
 )

@@ -99,6 +99,7 @@ ARGUMENTS = {
     "other_bytes": [1e9, 2e9],
     "other_fraction": [0.95, 1.0],
     "output_width": [4096, 1024],
+    "out_fraction": [0.0, 0.05],
     "overhead": [2, 3],
     "overlappable_s": [2.0, 2.0],
     "parameter_count": [7e9, 70e9],
@@ -109,6 +110,7 @@ ARGUMENTS = {
     "rank_count": [1, 16],
     "rebuilt_bytes_per_token": [0, 3e5],
     "repair_hours": [12.0, 24.0],
+    "replica_count": [15, 20],
     "residual_bytes": [3e4, 6e4],
     "restart_s": [600, 1200],
     "routed_hidden_width": [1e5, 2e5],
@@ -142,6 +144,7 @@ ARGUMENTS = {
     "writer_bytes_per_s": [12.5e9, 12.5e9],
     "writer_count": [2, 512],
     "zero_stage": [1, 3],
+    "zone_count": [2, 3],
     # Parts of the sum, each in bytes.
 }
 # Takes a list; takes one probability for all counts, and its inner sum.
