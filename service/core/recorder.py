@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import isfinite
 from typing import Any
 
@@ -21,7 +22,7 @@ SHARE_OF_ANOTHER_PEAK = "bf16_peak_fraction"
 class _Notes:
     quantities: dict[tuple[str, str], Quantity] = field(default_factory=dict)
     assumptions: dict[str, AssumptionUsed] = field(default_factory=dict)
-    looked_up: dict[str, AssumptionUsed] = field(default_factory=dict)
+    looked_up: dict[tuple[str, ...], AssumptionUsed] = field(default_factory=dict)
     """Every lookup so far, remembered or not: a plan asks for the same constant many times."""
     unverified: set[str] = field(default_factory=set)
     """Entries, their fields and prices that were used and found in no second place."""
@@ -45,7 +46,7 @@ class Recorder:
     _notes: _Notes = field(default_factory=_Notes)
 
     def __post_init__(self) -> None:
-        unknown = sorted(set(self.overrides) - set(self.snapshot.assumptions))
+        unknown = sorted(name for name in self.overrides if name not in self.snapshot.assumptions)
         if unknown:
             raise InvalidScenario(
                 f"catalog release {self.snapshot.release.version} has no assumption {unknown[0]!r}",
@@ -69,6 +70,10 @@ class Recorder:
 
     def off(self) -> "Recorder":
         """The same lookups without remembering anything: for sweeps."""
+        return self._quiet if self.is_on else self
+
+    @cached_property
+    def _quiet(self) -> "Recorder":
         return replace(self, is_on=False)
 
     def evaluate(
@@ -123,18 +128,21 @@ class Recorder:
         Raises:
             NoConstants: If neither the qualified name nor any shorter one is in the catalog.
         """
-        found = self.snapshot.assumption(name, *qualifiers)
-        if found is None:
-            wanted = ".".join((name, *qualifiers))
-            raise NoConstants(
-                f"catalog release {self.snapshot.release.version} holds no {wanted!r}"
-            )
-        used = self._notes.looked_up.get(found.name)
+        asked = (name, *qualifiers)
+        used = self._notes.looked_up.get(asked)
         if used is None:
-            used = self._notes.looked_up[found.name] = self._used(found)
+            used = self._notes.looked_up[asked] = self._used(self._found(asked))
         if self.is_on:
             self._notes.assumptions[used.name] = used
         return used
+
+    def _found(self, asked: tuple[str, ...]) -> Assumption:
+        found = self.snapshot.assumption(*asked)
+        if found is None:
+            raise NoConstants(
+                f"catalog release {self.snapshot.release.version} holds no {'.'.join(asked)!r}"
+            )
+        return found
 
     def has_assumption(self, name: str, *qualifiers: str) -> bool:
         """True when the catalog holds the name, qualified or not."""

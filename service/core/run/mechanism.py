@@ -1,6 +1,6 @@
 """The time of a step on a GPU of the catalog: its rates, the stack, and the constants of both."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -143,6 +143,10 @@ class Mechanism:
     offload: Offload = "none"
     named_stack: SoftwareStack | None = None
     """None: the usual one of the layout."""
+    models: dict[SoftwareStack, StepModel] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
+    """Of the stacks asked for so far: a search asks for the same one many times."""
 
     @property
     def stacks(self) -> tuple[SoftwareStack, ...]:
@@ -150,11 +154,16 @@ class Mechanism:
         return ("vendor_tuned", "pytorch_fsdp") if self.named_stack is None else (self.named_stack,)
 
     def model(self, stack: SoftwareStack, recorder: Recorder) -> StepModel:
-        """The time of a step on one stack.
+        """The time of a step on one stack; the recorder of one run is asked, on or off.
 
         Raises:
             NoConstants: If the catalog holds none for the GPU's class or the precision.
         """
+        if recorder.is_on or stack not in self.models:  # what is on remembers what is looked up
+            self.models[stack] = self._model(stack, recorder)
+        return self.models[stack]
+
+    def _model(self, stack: SoftwareStack, recorder: Recorder) -> StepModel:
         model = step_model(
             self.architecture,
             self.machine,
@@ -189,17 +198,18 @@ class Mechanism:
         vendor = axes.is_vendor_tuned
         if self.named_stack is not None or np.ndim(vendor) == 0:
             times = self.model(self.stack_of(axes.take(0)), recorder).times(axes)
-            return self._rate(axes, times.total_s)
+            return self.rate(axes, times.total_s)
         rates = np.empty(vendor.shape)
         for is_vendor in (False, True):
             mask = vendor == is_vendor
             if mask.any():
                 some = axes.take(mask)
                 times = self.model(stack_of(is_vendor), recorder).times(some)
-                rates[mask] = self._rate(some, times.total_s)
+                rates[mask] = self.rate(some, times.total_s)
         return rates
 
-    def _rate(self, axes: LayoutAxes, total_s: Any) -> Any:
+    def rate(self, axes: LayoutAxes, total_s: Any) -> Any:
+        """Tokens that one GPU advances in a second at so many seconds a step. [token/s]"""
         sequences = axes.micro_batch_sequences * axes.micro_batch_count
         return sequences * self.sequence_tokens * axes.data / (total_s * axes.gpu_count)
 
@@ -223,9 +233,9 @@ class Mechanism:
             optimizer_s=times.optimizer_s,
         )
 
-    def publish(self, axes: LayoutAxes, recorder: Recorder) -> None:
-        """Record where the time of a step goes under one layout."""
-        shares = self.shares(axes, recorder)
+    @staticmethod
+    def publish(shares: StepShares, recorder: Recorder) -> None:
+        """Record where the time of a step goes."""
         recorder.note("training_mechanistic_step_s", float(shares.total_s))
         recorder.note("training_compute_s_per_step", float(shares.compute_s))
         recorder.note("training_launch_s_per_step", float(shares.launch_s))

@@ -1,5 +1,6 @@
 """Speed of a training run: given, measured, or estimated from shares of the bf16 peak."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -154,10 +155,10 @@ class SpeedModel:
         """
         if self.mechanism is None:
             return self.table_rate(axes, recorder)
-        rate, factor = self.mechanism.rates(axes, recorder), self._residual(recorder)
+        factor = self._residual(recorder)
         if recorder.is_on:
-            self._publish_mechanism(axes, float(rate), factor, recorder)
-        return rate, [factor]
+            return self._publish_mechanism(self.mechanism, axes, factor, recorder), [factor]
+        return self.mechanism.rates(axes, recorder), [factor]
 
     def _residual(self, recorder: Recorder) -> Factor:
         """Actual speed over the estimate: what runs left that were held out of the fit."""
@@ -169,20 +170,19 @@ class SpeedModel:
         return Factor(used.value, used.low, used.high)
 
     def _publish_mechanism(
-        self, axes: LayoutAxes, rate: float, factor: Factor, recorder: Recorder
-    ) -> None:
-        """Record the speed, where the time goes, and what the table would say."""
-        if self.mechanism is None:
-            raise LookupError("no mechanism to publish")
+        self, mechanism: Mechanism, axes: LayoutAxes, factor: Factor, recorder: Recorder
+    ) -> float:
+        """Record the speed, where the time goes, and what the table would say. [token/s]"""
+        shares = mechanism.shares(axes, recorder)
+        rate = float(mechanism.rate(axes, shares.total_s))
         recorder.note(
             "training_tokens_per_s_per_gpu", rate, low=rate * factor.low, high=rate * factor.high
         )
-        self.mechanism.publish(axes, recorder)
-        try:
+        mechanism.publish(shares, recorder)
+        with suppress(NoConstants):
             table, _ = self.table_rate(axes, recorder.off())
-        except NoConstants:
-            return
-        recorder.note("training_table_tokens_per_s_per_gpu", float(table))
+            recorder.note("training_table_tokens_per_s_per_gpu", float(table))
+        return rate
 
     def table_rate(self, axes: LayoutAxes, recorder: Recorder) -> tuple[Any, list[Factor]]:
         """Speed by the table of shares of the bf16 peak, and the factors it rests on. [token/s]
