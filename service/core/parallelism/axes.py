@@ -1,6 +1,7 @@
 """Degrees of one layout or of many at once, as numbers or arrays."""
 
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,38 +36,38 @@ class LayoutAxes:
     expert_tensor: Any = None
     """GPUs over which each expert is split; as the layers when None."""
 
-    @property
+    @cached_property
     def gpu_count(self) -> Any:
         """GPUs of all copies. [count]"""
         return self.tensor * self.pipeline * self.context * self.data
 
-    @property
+    @cached_property
     def data_group(self) -> Any:
         """GPUs that hold the same weights and share the optimizer. [count]"""
         return self.data * self.context
 
-    @property
+    @cached_property
     def expert_division(self) -> Any:
         """GPUs over which the routed experts of a stage are divided. [count]"""
         split = self.tensor if self.expert_tensor is None else self.expert_tensor
         return split * self.expert
 
-    @property
+    @cached_property
     def zero_stage(self) -> Any:
         """Sharding stage, 0 to 3."""
         return ZERO_STAGES[self.sharding]
 
-    @property
+    @cached_property
     def is_full_recompute(self) -> Any:
         """True where the whole forward pass is repeated."""
         return np.equal(self.recompute, FULL)
 
-    @property
+    @cached_property
     def is_split(self) -> Any:
         """True where layers, stages or experts are split: memory is then as the vendor's stack."""
         return np.greater(self.tensor * self.pipeline * self.expert, 1)
 
-    @property
+    @cached_property
     def is_vendor_tuned(self) -> Any:
         """True where a step runs as fast as on the vendor's stack.
 
@@ -77,9 +78,17 @@ class LayoutAxes:
 
     def shard_count(self, node_gpu_count: int) -> Any:
         """GPUs that share a sharded part: all copies, or those of one node. [count]"""
-        in_node = np.maximum(1, node_gpu_count // self.tensor)
-        inside = np.minimum(self.data_group, in_node)
-        return np.where(np.equal(self.sharding, HYBRID), inside, self.data_group)[()]
+        if node_gpu_count not in self._shard_counts:
+            in_node = np.maximum(1, node_gpu_count // self.tensor)
+            inside = np.minimum(self.data_group, in_node)
+            is_inside = np.equal(self.sharding, HYBRID)
+            self._shard_counts[node_gpu_count] = np.where(is_inside, inside, self.data_group)[()]
+        return self._shard_counts[node_gpu_count]
+
+    @cached_property
+    def _shard_counts(self) -> dict[int, Any]:
+        """Known so far, by the GPUs of a node: each term of memory and time asks for them."""
+        return {}
 
     def expert_shard_count(self, node_gpu_count: int) -> Any:
         """GPUs that share a sharded part of the experts that they all hold. [count]"""

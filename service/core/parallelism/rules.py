@@ -1,12 +1,12 @@
 """Ways to spread a training run over GPUs: one or many at once, which are legal, which are near."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import product
 from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from service.core.errors import InvalidScenario
 from service.core.formulas.communication import LARGEST_SERVER_GPU_COUNT
@@ -185,24 +185,20 @@ class LayoutRules:
             if k == 0 or self.sequence_tokens >= 2**k * self.context_tokens
         ]
         experts = _divisors(self.expert_counts, MOST_EXPERT) if self.expert_counts else [1]
-        schedules = [
-            (p, v) for p, v in product(pipelines, VIRTUAL_STAGES) if self._is_woven_evenly(p, v)
-        ]
-        choices = (tensors, schedules, contexts, experts)
+        stages, chunks = _crossed(pipelines, VIRTUAL_STAGES)
+        woven = np.flatnonzero(self._is_woven_evenly(stages, chunks))
+        choices = (tensors, woven, contexts, experts)
         self._check_size(prod(len(choice) for choice in choices))
-        tensor, pipeline, virtual, context, expert = _columns(
-            (t, *schedule, c, e) for t, schedule, c, e in product(*choices)
-        )
+        tensor, schedule, context, expert = _crossed(*choices)
         ones = np.ones_like(tensor)
-        return LayoutAxes(tensor, pipeline, virtual, context, expert, *[ones] * 5)
+        return LayoutAxes(tensor, stages[schedule], chunks[schedule], context, expert, *[ones] * 5)
 
-    def _is_woven_evenly(self, pipeline: int, virtual: int) -> bool:
+    def _is_woven_evenly(self, pipeline: Any, virtual: Any) -> Any:
         """True for plain stages, and for chunks of equally many layers."""
-        if virtual == 1:
-            return True
+        chunks = pipeline * virtual
         # Embedding and head may count as layers: the end stages then hold one layer less.
-        counts = (self.layer_count, self.layer_count + 2)
-        return pipeline > 1 and any(count % (pipeline * virtual) == 0 for count in counts)
+        is_even = (self.layer_count % chunks == 0) | ((self.layer_count + 2) % chunks == 0)
+        return (virtual == 1) | ((pipeline > 1) & is_even)
 
     @property
     def _tensor_limit(self) -> int:
@@ -236,7 +232,7 @@ class LayoutRules:
         usable &= data * degrees.context % degrees.expert == 0
         splits, data = degrees.take(usable), data[usable]
         micro_batches, recomputes = ((1,), (FULL,)) if leanest else (MICRO_BATCHES, self.recomputes)
-        choices = _columns(product(range(len(SHARDINGS)), micro_batches, recomputes))
+        choices = _crossed(range(len(SHARDINGS)), micro_batches, recomputes)
         split, choice = np.nonzero(self._worth_trying(splits, data, choices[0], choices[1]))
         self._check_size(len(split))
         sharding, micro_batch, recompute = (column[choice] for column in choices)
@@ -274,8 +270,8 @@ class LayoutRules:
         further = (highest,) if given == HYBRID else range(given + 1, highest + 1)
         smaller = [size for size in reversed(MICRO_BATCHES) if size < batch]
         again = [index for index in self.recomputes if index > axes.recompute]
-        sharding, micro_batch, recompute = _columns(
-            product((given, *further), (batch, *smaller), (int(axes.recompute), *again))
+        sharding, micro_batch, recompute = _crossed(
+            (given, *further), (batch, *smaller), (int(axes.recompute), *again)
         )
         return self._varied(
             axes, sharding=sharding, micro_batch_sequences=micro_batch, recompute=recompute
@@ -381,5 +377,7 @@ def _divisors(counts: tuple[int, ...], most: int) -> list[int]:
     return [int(divisor) for divisor in tried[common % tried == 0]]
 
 
-def _columns(rows: Iterable[tuple[int, ...]]) -> list[np.ndarray[Any, Any]]:
-    return [np.array(column) for column in zip(*rows, strict=True)]
+def _crossed(*choices: Sequence[int] | NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Every choice of each with every choice of the others: one column each, the last fastest."""
+    grid = np.meshgrid(*(np.asarray(choice, dtype=int) for choice in choices), indexing="ij")
+    return [column.ravel() for column in grid]
