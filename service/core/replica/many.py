@@ -1,6 +1,6 @@
 """Replicas on many kinds of GPU at once: one sweep over arrays instead of one for each kind."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -120,12 +120,26 @@ def _stacked(parts: Sequence[Any]) -> Any:
 
 def _taken(value: Any, rows: Any, count: int) -> Any:
     """Rows of every array of a dataclass; numbers that hold for all rows stay as they are."""
+    return _mapped(value, lambda x: x[rows] if np.ndim(x) and len(x) == count else x)
+
+
+def _one_column(found: Sweep, columns: Any) -> Sweep:
+    """A sweep at one of the numbers of requests that each row was tried at."""
+    rows = np.arange(columns.size)
+
+    def column(value: Any) -> Any:
+        is_wide = np.ndim(value) == 2 and value.shape[1] > 1
+        return value[rows, columns][:, None] if is_wide else value
+
+    return replace(found, running=column(found.running), state=_mapped(found.state, column))
+
+
+def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A dataclass of numbers and arrays with each of them changed."""
     if is_dataclass(value) and not isinstance(value, type):
-        parts = {
-            each.name: _taken(getattr(value, each.name), rows, count) for each in fields(value)
-        }
-        return replace(value, **parts)
-    return value[rows] if np.ndim(value) and len(value) == count else value
+        parts = {each.name: _mapped(getattr(value, each.name), change) for each in fields(value)}
+        return type(value)(**parts)
+    return change(value)
 
 
 def _linked(constants: ServingConstants) -> ServingConstants:
@@ -252,11 +266,14 @@ def sweep_many(
     else:
         layout, index = known.single_stages(shapes)
         reaches = reaches or [(shape.instance_reach,) for shape in shapes]
-        cut = _unroomed(layout, index, fleet.room(layout, index).fits, reaches)
-        if cut.size:
-            layers = shapes[0].architecture.num_hidden_layers
-            layout, index = _with_stages(layout, index, cut, layers)
-    return fleet.narrowed(layout, index, objectives, columns or COLUMNS)
+        room = fleet.room(layout, index)
+        cut = _unroomed(layout, index, room.fits, reaches)
+        if not cut.size:
+            return fleet.narrowed(layout, index, room, objectives, columns or COLUMNS)
+        layers = shapes[0].architecture.num_hidden_layers
+        layout, index = _with_stages(layout, index, cut, layers)
+    room = fleet.room(layout, index)
+    return fleet.narrowed(layout, index, room, objectives, columns or COLUMNS)
 
 
 def _repeated(layout: ReplicaLayout, count: int) -> Layout:
@@ -301,10 +318,9 @@ class _Fleet:
         return Speed(self.shapes[0], constants, self.traffic, quiet, device, self.settings)
 
     def narrowed(
-        self, layout: Layout, index: Any, objectives: Objectives, columns: int
+        self, layout: Layout, index: Any, room: Room, objectives: Objectives, columns: int
     ) -> ManyReplicas:
         """Closer and closer to the most requests of each row that meet the objectives."""
-        room = self.room(layout, index)
         most = engine_limit(self.pairs[0][1]) * layout.data_parallel
         limits = np.maximum(np.minimum(np.floor(room.running_limit), most), 1.0)
         low, high = np.ones_like(limits), limits + 1.0
@@ -322,7 +338,11 @@ class _Fleet:
                 part, low[open_rows], high[open_rows], objectives
             )
             open_rows = open_rows[high[open_rows] - low[open_rows] > 1]
-        found = self._at(layout, room, index, limits, low[:, None])
+        is_tried = tried.running == low[:, None]
+        if is_tried.any(axis=1).all():
+            found = _one_column(tried, is_tried.argmax(axis=1))
+        else:
+            found = self._at(layout, room, index, limits, low[:, None])
         return ManyReplicas(self.shapes, index, tried, found)
 
     def _at(self, layout: Layout, room: Room, index: Any, slots: Any, running: Any) -> Sweep:
