@@ -100,16 +100,27 @@ class MemoryModel:
 
         Stages between hold fewer micro-batches than the first and neither of the tables.
         """
-        first = self.on_stage(axes, recorder.off(), stack, stage=0)
-        last = self.on_stage(axes, recorder.off(), stack, stage=axes.pipeline - 1)
-        fuller = first.total >= last.total
-        if np.ndim(fuller) == 0:
-            stage = 0 if fuller else axes.pipeline - 1
+        if np.ndim(axes.pipeline) == 0:
+            stage = self._fuller_stage(axes, recorder.off(), stack)
             return self.on_stage(axes, recorder, stack, stage=stage)
-        names = [field.name for field in fields(MemoryTerms)]
+        last = axes.pipeline - 1
+        ends = self.on_stage(axes, recorder.off(), stack, stage=np.stack((0 * last, last)))
+        is_first = ends.total[0] >= ends.total[1]
+        columns = {field.name: getattr(ends, field.name) for field in fields(MemoryTerms)}
         return MemoryTerms(
-            **{name: np.where(fuller, getattr(first, name), getattr(last, name)) for name in names}
+            **{
+                name: np.where(is_first, *held) if np.ndim(held) > 1 else held
+                for name, held in columns.items()
+            }
         )
+
+    def _fuller_stage(self, axes: LayoutAxes, recorder: Recorder, stack: StackTraits) -> int:
+        """The first pipeline stage of one layout, or the last where that holds more."""
+        last = int(axes.pipeline) - 1
+        if last == 0:
+            return 0
+        ends = self.on_stage(axes, recorder, stack, stage=np.array((0, last)))
+        return 0 if ends.total[0] >= ends.total[1] else last
 
     def on_stage(
         self, axes: LayoutAxes, recorder: Recorder, stack: StackTraits, *, stage: Any
