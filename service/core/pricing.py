@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import ROUND_HALF_EVEN, Context, Decimal
+from functools import cached_property
 from typing import Protocol, TypeVar
 
 from service.core.errors import InvalidScenario
@@ -45,6 +46,11 @@ class UnitPrice:
     source: str
     as_of_date: date | None = None
     verified: bool = True
+
+    @cached_property
+    def printed(self) -> Decimal:
+        """The price as it is printed: a month's lines share it."""
+        return printed(self.value)
 
 
 @dataclass(frozen=True)
@@ -251,7 +257,7 @@ def _printed_amount(
 ) -> tuple[Decimal, Decimal, Decimal]:
     """Printed quantity, printed price and their amount; what is too large is named by its owner."""
     try:
-        printed_quantity, printed_price = printed(quantity), printed(price.value)
+        printed_quantity, printed_price = printed(quantity), price.printed
         return printed_quantity, printed_price, priced(printed_quantity, printed_price)
     except AmountTooLarge as error:
         whose = f"workload {hours.workload!r}" if hours.workload else f"the {hours.pool} pool"

@@ -57,7 +57,7 @@ class Bill:
     @property
     def unit_price(self) -> Decimal:
         """Price of a unit as it is printed."""
-        return printed(self.price.value)
+        return self.price.printed
 
     def quantities(self, weights: Sequence[Decimal]) -> Sequence[Decimal]:
         """Shares of the quantity, by weight."""

@@ -152,7 +152,7 @@ def estimate_ownership(question: OwnershipQuestion, snapshot: CatalogSnapshot) -
 
 
 def _part(name: str, price: UnitPrice, unit: str, quantity: float) -> CostPart:
-    units, unit_price = printed(quantity), printed(price.value)
+    units, unit_price = printed(quantity), price.printed
     return CostPart(
         name=name,
         unit_price=unit_price,

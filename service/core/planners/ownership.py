@@ -263,7 +263,6 @@ class _Pricing:
         self, shares: Sequence[HourUse], rental: Rental, prepaid_gpu_hours: float | None
     ) -> Iterator[tuple[CostCategory, UnitPrice, Sequence[Decimal | None]]]:
         """What a rented hour costs by kind, and the cash of each share where it is paid upfront."""
-        weights = [printed(share.gpu_hours) for share in shares]
         prices: tuple[tuple[CostCategory, UnitPrice | None], ...] = (
             ("gpu_rental", rental.gpu_hour),
             ("host_rental", rental.host_hour),
@@ -275,7 +274,8 @@ class _Pricing:
             if prepaid_gpu_hours is None:
                 yield category, now, [None] * len(shares)
             else:
-                paid = priced(printed(prepaid_gpu_hours), printed(now.value))
+                paid = priced(printed(prepaid_gpu_hours), now.printed)
+                weights = [printed(share.gpu_hours) for share in shares]
                 yield category, now, split_by_largest_remainder(paid, weights)
 
     def _existing(
