@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from service.api.openapi import build_spec, query_parameters
-from tests.api.test_plans import EXAMPLE, create, request
+from tests.api.plans_made import EXAMPLE, create, request
 
 SPEC = build_spec()
 TABLES = {

@@ -1,42 +1,18 @@
-import copy
-import json
+"""Plans through the service: made once, read in every form, never changed."""
+
 import threading
 from decimal import Decimal
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
 from tests.api.pages import all_items, rows_of
-
-EXAMPLES = Path(__file__).resolve().parents[2] / "openapi" / "examples"
-EXAMPLE = json.loads((EXAMPLES / "create_plan.request.json").read_text())
-
-
-def request(name="a plan", **scenario):
-    """The example with another name and, if given, other parts of its scenario."""
-    body = copy.deepcopy(EXAMPLE)
-    body["name"] = name
-    body["scenario"].update(scenario)
-    return body
-
-
-def create(client, body, **headers):
-    response = client.post("/v1/plans", json=body, headers=headers)
-    assert response.status_code == 201, response.text
-    return response
+from tests.api.plans_made import EXAMPLE, create, created, httpx_client, request
 
 
 @pytest.fixture(scope="module")
 def plan(server_url):
-    with httpx_client(server_url) as client:
-        return create(client, EXAMPLE).json()
-
-
-def httpx_client(url):
-    import httpx
-
-    return httpx.Client(base_url=url, timeout=30)
+    return created(server_url, EXAMPLE)
 
 
 def test_the_example_gives_the_totals_of_the_contract(plan):
@@ -340,70 +316,3 @@ def test_a_plan_is_run_again_as_a_new_plan(client, plan):
 def test_a_plan_that_is_not_there_cannot_be_run_again(client):
     response = client.post(f"/v1/plans/{uuid4()}/replans", json={})
     assert response.status_code == 404
-
-
-@pytest.fixture(scope="module")
-def larger(server_url):
-    """The example with twice the serving load."""
-    body = request("twice the load")
-    body["scenario"]["serving_services"][0]["load"]["peak_requests_per_s"] = 80
-    with httpx_client(server_url) as client:
-        return create(client, body).json()
-
-
-def test_plans_are_compared_quantity_by_quantity(client, plan, larger):
-    query = {"plans": f"{plan['id']},{larger['id']}"}
-    response = client.get("/v1/comparisons", params=query)
-    assert response.status_code == 200, response.text
-    comparison = response.json()
-    assert comparison["baseline_id"] == plan["id"]
-    assert [each["id"] for each in comparison["plans"]] == [plan["id"], larger["id"]]
-    for quantity in comparison["quantities"]:
-        [other] = quantity["values"]
-        if None not in (quantity["baseline_value"], other["value"]):
-            difference = other["value"] - quantity["baseline_value"]
-            assert other["difference"] == pytest.approx(difference)
-    rows = rows_of(client.get("/v1/comparisons.csv", params=query))
-    assert len(rows) == len(comparison["quantities"])
-
-
-def test_another_baseline_turns_the_differences_around(client, plan, larger):
-    plans = f"{plan['id']},{larger['id']}"
-    answers = [
-        client.get("/v1/comparisons", params={"plans": plans, "baseline": each["id"]}).json()
-        for each in (plan, larger)
-    ]
-    forth, back = (
-        {
-            (q["scope"], q["name"]): q["values"][0]["difference"]
-            for q in answer["quantities"]
-            if q["values"][0]["difference"] is not None
-        }
-        for answer in answers
-    )
-    assert forth.keys() == back.keys()
-    assert any(forth.values())
-    for key, difference in forth.items():
-        assert back[key] == pytest.approx(-difference)
-
-
-@pytest.mark.parametrize(
-    ("plans", "status"),
-    [
-        ("", 422),
-        ("{plan}", 422),
-        ("{plan},{plan}", 422),
-        ("{plan},x", 422),
-        ("{plan},{plan}," * 6 + "{plan}", 422),
-        ("{plan},00000000-0000-7000-8000-000000000000", 404),
-    ],
-)
-@pytest.mark.parametrize("path", ["/v1/comparisons", "/v1/comparisons.csv"])
-def test_what_cannot_be_compared_is_refused(client, plan, path, plans, status):
-    response = client.get(path, params={"plans": plans.replace("{plan}", plan["id"])})
-    assert response.status_code == status, response.text
-
-
-def test_a_comparison_needs_its_plans_named(client):
-    response = client.get("/v1/comparisons")
-    assert response.status_code == 422

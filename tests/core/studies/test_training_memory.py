@@ -2,26 +2,14 @@
 
 import pytest
 
+from service.core.errors import InvalidScenario
 from service.core.scenarios.training_state import STATE_RECIPES
-from service.core.studies.runs import TrainingQuestion
-from service.core.studies.training_memory import estimate_training_memory
-from tests.core.training_runs import case_of, given, on, snapshot
+from tests.core.training_questions import memory
+from tests.core.training_runs import by, case_of, given, need, on, snapshot
 
 GIB = 2**30
 P_8B = 8_030_261_248
-RUN = {
-    "name": "run",
-    "architecture": "llama-3.1-8b",
-    "gpu": "h100-sxm5-80gb",
-    "training_tokens": 10**12,
-    "sizing": on(64),
-}
 COARSE = ("weights", "gradients", "optimizer", "activations", "logits", "overhead")
-
-
-def memory(**fields):
-    question = TrainingQuestion.model_validate({"run": RUN | fields})
-    return estimate_training_memory(question, snapshot())
 
 
 def llama_405b(**layout):
@@ -30,6 +18,38 @@ def llama_405b(**layout):
         sizing=on(1024),
         layout=given(tensor_parallel=8, pipeline_parallel=16, sharding="none", **layout),
     )
+
+
+def test_memory_is_the_plans_own_with_its_margin():
+    layout = given(sharding="zero_3", recompute="full")
+    found = memory(layout=layout)
+    planned = need(architecture="llama-3.1-8b", sizing=on(64), layout=layout).memory
+    assert found.memory_gib_per_gpu == planned
+    assert found.margin_gib == pytest.approx(planned.available - planned.total, rel=1e-12)
+    assert found.feasible
+    assert found.nearest_fix is None
+
+
+def test_memory_that_does_not_fit_is_shown_with_the_smallest_change_that_fits():
+    found = memory(layout=given(sharding="none", recompute="none"), sizing=on(8))
+    # 16 bytes for each of 8.03e9 weights are 120 GiB.
+    assert found.memory_gib_per_gpu.total > 16 * 8.03e9 / 2**30
+    assert found.margin_gib < 0
+    assert not found.feasible
+    assert "zero" in found.nearest_fix
+
+
+def test_serving_the_same_model_is_shown_beside():
+    # 8,030,261,248 weights of 2 bytes; 2 · 32 layers · 8 heads · 128 · 2 bytes · 8,192 tokens.
+    found = memory().serving
+    assert found.weights == pytest.approx(2 * 8_030_261_248 / 2**30)
+    assert found.cache_per_sequence == pytest.approx(2 * 32 * 8 * 128 * 2 * 8192 / 2**30)
+
+
+def test_memory_needs_a_number_of_gpus():
+    with pytest.raises(InvalidScenario) as refused:
+        memory(sizing=by("2027-06-30"))
+    assert refused.value.pointer == "/run/sizing"
 
 
 def test_the_stages_of_a_pipeline_hold_the_whole_model_once():

@@ -1,0 +1,68 @@
+"""Runs that follow one another in one estimate."""
+
+import pytest
+
+from service.core.errors import CoreError, InvalidScenario
+from tests.core.training_questions import a_run
+from tests.core.training_runs import on
+
+LOAD = {"kind": "measured", "tokens_per_s_per_gpu": 500}
+
+
+def stage(name, after, **fields):
+    base = {
+        "name": name,
+        "gpu": "h100-sxm5-80gb",
+        "training_tokens": 1_440_000_000,
+        "sizing": on(16),
+        "speed": LOAD,
+        "reliability": {"failures_per_1000_node_days": 0, "checkpoint_save_s": 0},
+        "after": after,
+    }
+    return base | fields
+
+
+def test_stages_follow_one_another():
+    # 1.44e9 tokens at 500 token/s on 16 GPUs take 50 h, 800 GPU-hours.
+    question = {
+        "price_per_gpu_hour": "2",
+        "stages": [stage("feedback", "tuned"), stage("tuned", "run")],
+    }
+    found = a_run(question=question, start_date="2027-01-01", **MEASURED_100_H)
+    assert [(one.name, f"{one.start_date}") for one in found.stages] == [
+        ("tuned", "2027-01-05"),
+        ("feedback", "2027-01-07"),
+    ]
+    assert [f"{one.finish_date}" for one in found.stages] == ["2027-01-07", "2027-01-09"]
+    assert [f"{one.amount}" for one in found.stages] == ["1600.00", "1600.00"]
+
+
+MEASURED_100_H = {
+    # 64 · 1,000 token/s · 100 h.
+    "training_tokens": 64 * 1000 * 360_000,
+    "speed": {"kind": "measured", "tokens_per_s_per_gpu": 1000},
+    "reliability": {"failures_per_1000_node_days": 0, "checkpoint_save_s": 0},
+}
+
+
+@pytest.mark.parametrize(
+    ("stages", "pointer"),
+    [
+        ([stage("tuned", None)], "/stages/0/after"),
+        ([stage("tuned", "nobody")], "/stages/0/after"),
+        ([stage("run", "run")], "/stages/0/name"),
+        ([stage("tuned", "run"), stage("tuned", "run")], "/stages/1/name"),
+        ([stage("a", "b"), stage("b", "a")], "/stages/0/after"),
+        ([stage("a", "run", gpu="no-such-gpu")], "/stages/0/gpu"),
+    ],
+)
+def test_stages_that_cannot_be_are_refused_where_they_stand(stages, pointer):
+    with pytest.raises(CoreError) as refused:
+        a_run(question={"stages": stages})
+    assert refused.value.pointer == pointer
+
+
+def test_a_run_by_itself_follows_nothing():
+    with pytest.raises(InvalidScenario) as refused:
+        a_run(after="another")
+    assert refused.value.pointer == "/run/after"
