@@ -7,6 +7,7 @@ from typing import Any
 from service.core.costs.spending import Spending
 from service.core.errors import InvalidScenario, NoConstants
 from service.core.estimates import Infeasibility
+from service.core.factors import ranged, spread
 from service.core.formulas import flops, reliability, training_time
 from service.core.formulas.calendar import first_day, midnight
 from service.core.parallelism.rules import on_gpus
@@ -14,7 +15,6 @@ from service.core.pooling.workloads import LAST_MOMENT, RunNeed
 from service.core.recorder import Recorder
 from service.core.run.case import RunCase, missing_peak, resolve
 from service.core.run.choice import Choice, choose, rate_of
-from service.core.run.factors import ranged, spread
 from service.core.run.hours import RunHours, run_hours
 from service.core.run.sizing import count_for_budget, count_for_deadline, tokens_for
 from service.core.scenarios.scenario import Horizon

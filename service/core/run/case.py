@@ -8,13 +8,13 @@ import numpy as np
 from service.core.architecture.model import ModelArchitecture
 from service.core.errors import InvalidScenario
 from service.core.estimates import Infeasibility, InfeasibilityCode
+from service.core.factors import positive
+from service.core.failures.model import FailureModel, failure_model
 from service.core.hardware import ComputePrecision, Gpu, PeakRates
 from service.core.parallelism import GivenLayout
 from service.core.parallelism.axes import RECOMPUTES, LayoutAxes
 from service.core.parallelism.rules import LayoutRules, given_degrees
 from service.core.recorder import Recorder
-from service.core.run.factors import positive
-from service.core.run.hours import FailureModel, failure_model
 from service.core.run.mechanism import mechanism_of
 from service.core.run.memory import MemoryModel
 from service.core.run.network import NetworkModel, scale_out_bytes_per_s

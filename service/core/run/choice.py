@@ -7,6 +7,7 @@ import numpy as np
 
 from service.core.errors import CoreError, InvalidScenario, NoConstants
 from service.core.estimates import Infeasibility
+from service.core.factors import Factor
 from service.core.parallelism import GivenLayout
 from service.core.parallelism.axes import LayoutAxes
 from service.core.parallelism.rules import (
@@ -27,7 +28,6 @@ from service.core.run.changes import (
     on_fewer_gpus,
     on_more_gpus,
 )
-from service.core.run.factors import Factor
 from service.core.units import BYTES_PER_GIB
 
 EQUAL_SPEED = 1e-9

@@ -8,11 +8,11 @@ import numpy as np
 
 from service.core.architecture.model import ModelArchitecture
 from service.core.errors import NoConstants
+from service.core.factors import positive
 from service.core.hardware import ComputePrecision, Gpu
 from service.core.parallelism.axes import LayoutAxes
 from service.core.recorder import Recorder
 from service.core.registry import define_quantity
-from service.core.run.factors import positive
 from service.core.run.network import scale_out_bytes_per_s
 from service.core.run.step import Machine, StepModel
 from service.core.run.step_constants import SIXTEEN_BIT, HostState, Look, step_constants

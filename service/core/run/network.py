@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from service.core.factors import positive
 from service.core.formulas import communication, training_time
 from service.core.hardware import Gpu
 from service.core.parallelism.axes import LayoutAxes
 from service.core.recorder import Recorder
 from service.core.registry import define_quantity
-from service.core.run.factors import positive
 from service.core.run.parts import ModelParts, StateBytes
 from service.core.scenarios.training_run import TrainingRun
 from service.core.snapshot import CatalogSnapshot

@@ -8,12 +8,7 @@ import numpy as np
 
 from service.core.errors import NoConstants
 from service.core.estimates import SpeedBasis
-from service.core.formulas import flops, training_time
-from service.core.hardware import Gpu
-from service.core.parallelism.axes import SHARDINGS, LayoutAxes
-from service.core.recorder import Recorder
-from service.core.registry import define_quantity
-from service.core.run.factors import (
+from service.core.factors import (
     PYTORCH_FSDP,
     VENDOR_TUNED,
     Factor,
@@ -23,6 +18,11 @@ from service.core.run.factors import (
     spread,
     when,
 )
+from service.core.formulas import flops, training_time
+from service.core.hardware import Gpu
+from service.core.parallelism.axes import SHARDINGS, LayoutAxes
+from service.core.recorder import Recorder
+from service.core.registry import define_quantity
 from service.core.run.mechanism import Mechanism
 from service.core.scenarios.training_run import TrainingRun
 

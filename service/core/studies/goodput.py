@@ -9,12 +9,12 @@ from pydantic import Field
 from service.core.answers import EstimateAnswer, EstimateQuestion, recorder_for, shared_fields
 from service.core.architecture.model import ModelArchitecture
 from service.core.estimates import Infeasibility, Range
+from service.core.factors import Factor, spread
+from service.core.failures.model import FailureModel, failure_model
 from service.core.formulas import reliability
 from service.core.hardware import Gpu
 from service.core.pricing import amounts_of, cost_of_units
 from service.core.recorder import Recorder
-from service.core.run.factors import Factor, spread
-from service.core.run.hours import FailureModel, failure_model
 from service.core.scenarios.refs import ArchitectureRef, GpuRef
 from service.core.scenarios.training_run import Reliability, TrainingRun
 from service.core.scenarios.training_state import STATE_RECIPES, StateRecipeName
