@@ -70,6 +70,24 @@ def training_sized_from_serving(facts: RunFacts) -> Advisory | None:
     )
 
 
+def memory_not_checked(run: TrainingRun, architecture: ModelArchitecture | None) -> Advisory | None:
+    """A run whose memory cannot be counted, since the layers are not known."""
+    if architecture is not None and architecture.has_layers:
+        return None
+    counted = "nothing of its memory is checked: give an architecture"
+    if architecture is not None:
+        counted = (
+            "only the state of its parameters, spread evenly over all GPUs, is checked against "
+            "their memory; activations, logits and buffers are not: give an architecture with "
+            "layers"
+        )
+    return Advisory(
+        code="memory_not_checked",
+        workload=run.name,
+        message=f"The layers of this run are not known, so {counted}.",
+    )
+
+
 def activations_outgrow_state(facts: RunFacts) -> Advisory | None:
     """Activations above weights, gradients and optimizer together."""
     memory = facts.estimate.memory_gib_per_gpu if facts.estimate else None

@@ -51,6 +51,7 @@ AdvisoryCode = Literal[
     "speed_models_disagree",
     "implausible_measurement",
     "carbon_unknown",
+    "memory_not_checked",
 ]
 """Closed list of what a reader should know beside the numbers."""
 
@@ -187,7 +188,7 @@ class TrainingRunEstimate(Value):
     layout: ParallelLayout | None
     """How the model is spread; null when the architecture was not given."""
     memory_gib_per_gpu: TrainingMemory | None
-    """Memory of the fullest GPU; null when the architecture was not given."""
+    """Memory of the fullest GPU; null when the layers of the architecture are not known."""
     model_flops: float | None
     """FLOP of the whole run by the 6PT convention; null when the architecture was not given."""
     mfu_fraction: float | None

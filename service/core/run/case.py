@@ -62,6 +62,15 @@ class LayoutModels:
 
 
 @dataclass(frozen=True)
+class StateFloor:
+    """What a run holds at the least where only its parameters are known, all GPUs together. [B]"""
+
+    on_gpus: float
+    on_hosts: float
+    """Where state is offloaded."""
+
+
+@dataclass(frozen=True)
 class RunCase:
     """One run with everything that its answer is made from."""
 
@@ -72,6 +81,10 @@ class RunCase:
     """None when no architecture is given: the speed is then measured."""
     layouts: LayoutModels | None
     """None when the layers are not known."""
+    floor: StateFloor | None
+    """None when the layers are known, and so a layout's memory, or not even the parameters."""
+    host_bytes: float | None
+    """Memory of the host of a node, where the catalog knows it."""
     failures: FailureModel
     recorder: Recorder
     gpu_multiple: int
@@ -167,6 +180,8 @@ def resolve(
         architecture=architecture,
         speed=None if architecture is None else _speed(run, gpu, architecture, recorder),
         layouts=layouts,
+        floor=_state_floor(run, architecture, recorder),
+        host_bytes=_host_bytes(gpu, snapshot),
         failures=failure_model(run, gpu, recorder),
         recorder=recorder,
         gpu_multiple=gpu_multiple,
@@ -181,6 +196,20 @@ def _speed(
     if architecture.has_layers:
         mechanism = mechanism_of(run, gpu, architecture, recorder)
     return SpeedModel(run, gpu, _work(run, architecture), mechanism)
+
+
+def _state_floor(
+    run: TrainingRun, architecture: ModelArchitecture | None, recorder: Recorder
+) -> StateFloor | None:
+    """State of all parameters, each held once; whole gradients may follow the optimizer."""
+    if architecture is None or architecture.has_layers:
+        return None
+    state = state_bytes(run, architecture, recorder)
+    count = trained_parameter_count(run, architecture)
+    kept = {"none": state.total, "optimizer": state.weight, "optimizer_and_parameters": 0.0}
+    left = state.total - kept[run.offload]
+    buffers = recorder.assume("offload_host_buffer_factor").value if left else 1.0
+    return StateFloor(count * kept[run.offload], count * left * buffers)
 
 
 def _check_without_layers(run: TrainingRun, pointer: str) -> None:

@@ -1,6 +1,7 @@
 """Choice of a run's layout on a number of GPUs: the fastest legal one that fits, or why none."""
 
 from dataclasses import dataclass, replace
+from math import ceil, floor
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from service.core.parallelism.rules import (
     on_gpus,
 )
 from service.core.recorder import Recorder
-from service.core.run.case import LayoutModels, RunCase
+from service.core.run.case import HostNeed, LayoutModels, RunCase
 from service.core.run.changes import (
     FIX_ATTEMPTS,
     Change,
@@ -28,7 +29,9 @@ from service.core.run.changes import (
     on_fewer_gpus,
     on_more_gpus,
 )
+from service.core.run.memory import available_bytes
 from service.core.units import BYTES_PER_GIB
+from service.core.value import MAX_COUNT
 
 EQUAL_SPEED = 1e-9
 """Relative difference below which two layouts are equally fast."""
@@ -103,13 +106,41 @@ def choose(case: RunCase, gpu_count: int) -> Choice | Infeasibility:
         NoConstants: If the speed cannot be estimated on this GPU.
     """
     if case.layouts is None:
-        return _chosen(case, gpu_count, None)
+        return _below_floor(case, gpu_count) or _chosen(case, gpu_count, None)
     uneven = _uneven_batch(case, case.layouts, gpu_count)
     if uneven is not None:
         return uneven
     if case.given_layout is not None:
         return _named(case, case.layouts, case.given_layout, gpu_count)
     return _fastest(case, case.layouts, gpu_count)
+
+
+def least_gpu_count(case: RunCase) -> int:
+    """GPUs below which the state of a run without known layers has no room, however spread."""
+    if case.floor is None:
+        return 1
+    quiet = case.recorder.off()
+    limit = quiet.assume("memory_amber_fraction").value * available_bytes(case.gpu, quiet)
+    count = floor(case.floor.on_gpus / limit) + 1
+    if case.host_bytes is not None:
+        nodes = floor(case.floor.on_hosts / case.host_bytes)
+        count = max(count, nodes * case.gpu.node_gpu_count + 1)
+    return min(count, MAX_COUNT + 1)
+
+
+def _below_floor(case: RunCase, gpu_count: int) -> Infeasibility | None:
+    """State alone that does not fit, where nothing else of the memory can be counted."""
+    least, state = least_gpu_count(case), case.floor
+    if state is None or gpu_count >= least:
+        return None
+    count = ceil(least / case.gpu_multiple) * case.gpu_multiple
+    fix = NO_COUNT if count > MAX_COUNT else f"gpu_count {count}, which holds the state alone"
+    quiet = case.recorder.off()
+    limit = quiet.assume("memory_amber_fraction").value * available_bytes(case.gpu, quiet)
+    if state.on_gpus / gpu_count >= limit:
+        return _too_large(case, state.on_gpus / gpu_count, limit, fix)
+    nodes = ceil(gpu_count / case.gpu.node_gpu_count)
+    return _host_too_small(case, HostNeed(0.0, state.on_hosts / nodes, case.host_bytes), fix)
 
 
 def _chosen(case: RunCase, gpu_count: int, axes: LayoutAxes | None) -> Choice:
@@ -230,7 +261,7 @@ def _named(
     fixes = changes_that_fit(case, layouts, axes)
     fix = fixes[0].text if fixes else NO_COUNT
     if needed < limit:
-        return _host_too_small(case, layouts, axes, fix)
+        return _host_too_small(case, layouts.host_need(axes, case.recorder.off()), fix)
     return _too_large(case, float(needed), limit, fix)
 
 
@@ -282,7 +313,7 @@ def _fastest(case: RunCase, layouts: LayoutModels, gpu_count: int) -> Choice | I
     fix = more.text if more else NO_COUNT
     if np.any(possible & (needed < found.limit_bytes)):
         least = found.axes.take(int(np.argmin(np.where(possible, needed, np.inf))))
-        return _host_too_small(case, layouts, least, fix)
+        return _host_too_small(case, layouts.host_need(least, case.recorder.off()), fix)
     return _too_large(case, float(needed[possible].min()), found.limit_bytes, fix)
 
 
@@ -308,10 +339,7 @@ def _possible(case: RunCase, axes: LayoutAxes, rate: Any) -> Any:
     return (rate > 0) & (rate * executed <= case.speed.peak_flop_per_s)
 
 
-def _host_too_small(
-    case: RunCase, layouts: LayoutModels, axes: LayoutAxes, fix: str
-) -> Infeasibility:
-    need = layouts.host_need(axes, case.recorder.off())
+def _host_too_small(case: RunCase, need: HostNeed, fix: str) -> Infeasibility:
     return case.refusal(
         "memory",
         "memory of the host of a node",

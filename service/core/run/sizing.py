@@ -9,7 +9,7 @@ from service.core.estimates import Infeasibility
 from service.core.formulas import training_time
 from service.core.formulas.calendar import midnight
 from service.core.run.case import RunCase
-from service.core.run.choice import Choice, choose, rate_of
+from service.core.run.choice import Choice, choose, least_gpu_count, rate_of
 from service.core.scenarios.training_run import BudgetSizing, TokensSizing
 from service.core.units import SECONDS_PER_HOUR
 from service.core.value import MAX_COUNT, MAX_TOKENS
@@ -257,7 +257,7 @@ def _counts(case: RunCase, available: float, best_rate: float) -> Iterator[int]:
     if case.layouts is not None:
         yield from (count for count in _usable_counts(case) if count >= least)
         return
-    count = _whole(least, case.gpu_multiple)
+    count = _whole(max(least, least_gpu_count(case)), case.gpu_multiple)
     while count <= MAX_COUNT:
         yield count
         hours = _hours(case, Choice(count, None, best_rate))

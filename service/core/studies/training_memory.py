@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from service.core.advice.advisories import memory_not_checked
 from service.core.answers import EstimateAnswer, shared_fields
 from service.core.estimates import TrainingMemory, Verdict
 from service.core.formulas.communication import ELEMENT_BYTES
@@ -187,8 +188,13 @@ def estimate_training_memory(
         # Changes are counted for the batch as it stands, so they do not mend another refusal.
         if not isinstance(found, Choice) and found.code == "memory":
             shown |= {"fitting_changes": _changes(case, case.layouts, axes)}
+    unchecked = memory_not_checked(case.run, case.architecture)
     return TrainingMemoryAnswer(
-        **shared_fields(recorder, infeasibilities=() if isinstance(found, Choice) else (found,)),
+        **shared_fields(
+            recorder,
+            infeasibilities=() if isinstance(found, Choice) else (found,),
+            advisories=() if unchecked is None else (unchecked,),
+        ),
         **shown,
         nearest_fix=None if isinstance(found, Choice) else found.nearest_fix,
         serving=_serving(case, held),

@@ -284,7 +284,7 @@ def _advisories(
 ) -> Iterator[Advisory]:
     """What a reader should know of the run, and of numbers that were given or reported."""
     name = question.run.name
-    found: list[Advisory | None] = []
+    found: list[Advisory | None] = list(_unchecked(question, need, shown, recorder))
     if need is not None:
         threshold = recorder.off().assume("training_speed_disagreement_factor").value
         speed = shown["tokens_per_s_per_gpu"]
@@ -308,6 +308,22 @@ def _advisories(
         if one.predicted is not None
     ]
     yield from (advisory for advisory in found if advisory is not None)
+
+
+def _unchecked(
+    question: TrainingRunQuestion,
+    need: RunNeed | None,
+    shown: dict[str, Any],
+    recorder: Recorder,
+) -> Iterator[Advisory | None]:
+    """Runs that can be had as far as their memory is known."""
+    answered = {stage.name for stage in shown["stages"]}
+    answered |= set() if need is None else {question.run.name}
+    for run in (question.run, *question.stages):
+        if run.name in answered:
+            ref = run.architecture
+            known = None if ref is None else recorder.snapshot.architecture(ref)
+            yield advisories.memory_not_checked(run, known)
 
 
 def _implausible_speed(
