@@ -9,6 +9,7 @@ from service.core.estimates import Infeasibility
 from service.core.formulas import training_time
 from service.core.formulas.calendar import midnight
 from service.core.run.case import RunCase
+from service.core.run.changes import usable_counts
 from service.core.run.choice import Choice, choose, least_gpu_count, rate_of
 from service.core.scenarios.training_run import BudgetSizing, TokensSizing
 from service.core.units import SECONDS_PER_HOUR
@@ -216,11 +217,13 @@ def _refused_at_any_count(case: RunCase) -> Infeasibility | None:
 
 
 def _usable_counts(case: RunCase) -> list[int]:
-    """Legal GPU counts in whole multiples of what is rented, ascending."""
+    """Legal GPU counts in whole multiples of what is rented, ascending.
+
+    Where no legal count is such a multiple, all legal ones: the last instance is then not full.
+    """
     if case.layouts is None:
         return []
-    legal = case.layouts.rules.usable_gpu_counts(case.layouts.degrees)
-    return [int(count) for count in legal if count % case.gpu_multiple == 0]
+    return usable_counts(case, case.layouts, case.layouts.degrees)
 
 
 def _best_rate(case: RunCase) -> float:

@@ -1,11 +1,13 @@
 """What one run costs in money and energy, at one price of a GPU-hour."""
 
+from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 
-from service.core.costs.offers import cheapest_offer
+from service.core.costs.offers import cheapest_offer, rented_at_once
 from service.core.costs.spending import Spending
 from service.core.estimates import Infeasibility
+from service.core.formulas.demand import whole_instances_gpu_count
 from service.core.hardware import Gpu
 from service.core.planners.training import plan_training_run
 from service.core.pooling.workloads import RunNeed
@@ -19,16 +21,48 @@ from service.core.snapshot import CatalogSnapshot
 WATTS_PER_KW = 1000.0
 
 
-def price_of(gpu: Gpu, recorder: Recorder, given: Decimal | None = None) -> Decimal | None:
-    """USD for one GPU-hour: given, or the cheapest on-demand price that may be used, remembered."""
-    if given is not None:
-        return given
+@dataclass(frozen=True)
+class Tariff:
+    """What a GPU-hour costs, and how many GPUs are paid for at once."""
+
+    price: Decimal | None
+    """USD; None where none is given or listed."""
+    gpu_multiple: int
+    """GPUs of the instance that has the price; of the usual node where nothing is said."""
+    is_given: bool = False
+    """True where the request gives the price."""
+
+    def paid_gpu_count(self, gpu_count: int) -> int:
+        """GPUs of the whole instances that hold so many. [count]"""
+        return int(
+            whole_instances_gpu_count(gpu_count=gpu_count, gpu_count_per_instance=self.gpu_multiple)
+        )
+
+    def paid_gpu_hours(self, need: RunNeed) -> float:
+        """GPU-hours of the whole instances that hold a run. [gpu_hour]"""
+        return need.gpu_hours * self.paid_gpu_count(need.gpu_count) / need.gpu_count
+
+
+def tariff_of(gpu: Gpu, recorder: Recorder, given: Decimal | None = None) -> Tariff:
+    """The price that is given, or the cheapest on-demand one that may be used, remembered.
+
+    The GPUs that are paid for at once are those of a plan that rents at the same price.
+    """
     method = RentMethod(kind="rent")
+    if given is not None:
+        at_once = rented_at_once(method, gpu=gpu, snapshot=recorder.snapshot)
+        return Tariff(given, at_once, is_given=True)
     offer = cheapest_offer(method, gpu=gpu, currency="USD", snapshot=recorder.snapshot)
     if offer is None:
-        return None
+        return Tariff(None, gpu.node_gpu_count)
     recorder.rest_on_price(offer.key, verified=offer.provenance.verified)
-    return offer.price_per_gpu_hour + (offer.host_price_per_gpu_hour or Decimal(0))
+    price = offer.price_per_gpu_hour + (offer.host_price_per_gpu_hour or Decimal(0))
+    return Tariff(price, offer.gpu_count)
+
+
+def own_price(given: Decimal | None, gpu: Gpu, own: Gpu) -> Decimal | None:
+    """A price that is given for the GPU of a question holds for no other one."""
+    return given if gpu == own else None
 
 
 def cost_of(
@@ -56,30 +90,40 @@ def planned(
     snapshot: CatalogSnapshot,
     recorder: Recorder,
     *,
-    price: Decimal | None,
+    tariff: Tariff | None = None,
     pointer: str = "/run",
     followed: RunNeed | None = None,
 ) -> RunNeed | tuple[Infeasibility, ...]:
     """A run by itself, from its own day, today, or the end of the run that it follows.
+
+    Args:
+        run: The run.
+        snapshot: The catalog on the as-of date.
+        recorder: Takes the quantities of the run under its name.
+        tariff: How its GPUs are paid for; in whole nodes, at no known price when None.
+        pointer: JSON pointer of the run.
+        followed: The run at whose end it starts.
 
     Raises:
         CoreError: If the run names what the catalog does not hold, or contradicts itself.
     """
     gpu = snapshot.gpu(run.gpu, pointer=f"{pointer}/gpu")
     day: date = run.start_date or snapshot.as_of_date
+    tariff = tariff or Tariff(None, gpu.node_gpu_count)
     return plan_training_run(
         run if followed else run.model_copy(update={"start_date": day}),
         snapshot=snapshot,
         recorder=recorder,
         horizon=Horizon(start_month=f"{day:%Y-%m}", month_count=1),
-        gpu_multiple=1,
-        instance_gpu_count=gpu.node_gpu_count,
+        gpu_multiple=tariff.gpu_multiple,
         pointer=pointer,
         start=followed.finish if followed else None,
-        spending=None if price is None else _constant(price),
+        spending=_spending(tariff),
     )
 
 
-def _constant(price: Decimal) -> Spending:
-    hour = float(price)
-    return Spending(lambda _: hour)
+def _spending(tariff: Tariff) -> Spending | None:
+    if tariff.price is None:
+        return None
+    hour = float(tariff.price)
+    return Spending(lambda _: hour, tariff.gpu_multiple)

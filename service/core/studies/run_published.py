@@ -70,7 +70,7 @@ def compare_published(
         CoreError: If the run names what the catalog does not hold, or contradicts itself.
     """
     recorder = recorder_for(question, snapshot).within("estimate")
-    need = planned(published.run, snapshot, recorder, price=None, pointer=f"{pointer}/run")
+    need = planned(published.run, snapshot, recorder, pointer=f"{pointer}/run")
     refused = () if isinstance(need, RunNeed) else need
     found = need if isinstance(need, RunNeed) else None
     return tuple(_compared(published, found, recorder)), refused

@@ -6,8 +6,8 @@ from decimal import Decimal
 from service.core.errors import CoreError
 from service.core.pooling.workloads import RunNeed
 from service.core.recorder import Recorder
-from service.core.studies.run_costs import cost_of, energy_kwh, planned, price_of
-from service.core.studies.runs import TrainingQuestion
+from service.core.studies.run_costs import cost_of, energy_kwh, own_price, planned, tariff_of
+from service.core.studies.run_question import TrainingRunQuestion
 from service.core.units import HOURS_PER_DAY
 from service.core.value import Amount, Key, Value
 
@@ -26,7 +26,8 @@ class RankedGpu(Value):
     energy_kwh: float | None
     """Energy of the GPUs at their power limit; null where the limit is not known."""
     amount: Amount | None
-    """USD; null where no price is listed."""
+    """USD that are paid, for whole nodes or instances; null where no price is listed, or given for
+    the run's own GPU."""
     rank_by_amount: int | None = None
     """Place by dollars, from 1; null without an amount."""
     rank_by_days: int | None = None
@@ -38,7 +39,7 @@ class RankedGpu(Value):
 
 
 def ranking_of(
-    question: TrainingQuestion, keys: Sequence[Key], recorder: Recorder
+    question: TrainingRunQuestion, keys: Sequence[Key], recorder: Recorder
 ) -> tuple[RankedGpu, ...]:
     """By dollars, those without a price by days, failing ones last.
 
@@ -79,18 +80,20 @@ def _places(
     return {gpu: order.index(value) + 1 for gpu, value in found.items()}
 
 
-def _ranked(key: str, question: TrainingQuestion, recorder: Recorder, pointer: str) -> RankedGpu:
+def _ranked(key: str, question: TrainingRunQuestion, recorder: Recorder, pointer: str) -> RankedGpu:
     """The same run on one other GPU, its layout chosen anew."""
     gpu = recorder.snapshot.gpu(key, pointer=pointer)
     moved = question.run.model_copy(update={"gpu": key})
-    price = price_of(gpu, recorder)
+    own = recorder.snapshot.gpu(question.run.gpu, pointer="/run/gpu")
+    tariff = tariff_of(gpu, recorder, own_price(question.price_per_gpu_hour, gpu, own))
     failing: str | None
     amount: Decimal | None = None
     try:
-        need = planned(moved, recorder.snapshot, recorder.off(), price=price)
+        need = planned(moved, recorder.snapshot, recorder.off(), tariff=tariff)
         failing = None if isinstance(need, RunNeed) else need[0].limit
         if isinstance(need, RunNeed):
-            amount = cost_of(price, need.gpu_hours, need.run, pointer=pointer)
+            paid = tariff.paid_gpu_hours(need)
+            amount = cost_of(tariff.price, paid, need.run, pointer=pointer)
     except CoreError as refused:
         need, failing = (), refused.message
     if not isinstance(need, RunNeed):

@@ -10,7 +10,7 @@ from service.core.planners.stages import order_of_stages
 from service.core.pooling.workloads import RunNeed
 from service.core.recorder import Recorder
 from service.core.scenarios.training_run import TrainingRun
-from service.core.studies.run_costs import cost_of, planned, price_of
+from service.core.studies.run_costs import Tariff, cost_of, own_price, planned, tariff_of
 from service.core.value import Amount, Text, Value
 
 
@@ -32,7 +32,9 @@ class StageEstimate(Value):
     gpu_hours: float
     """GPUs times wall clock."""
     amount: Amount | None
-    """USD; null where no price is given or listed."""
+    """USD of its own GPU-hours; null where no price is given for its GPU, or listed."""
+    amount_in_whole_nodes: Amount | None
+    """USD that are paid, for whole nodes or instances."""
 
 
 Stages = tuple[tuple[StageEstimate, ...], tuple[Infeasibility, ...]]
@@ -53,7 +55,7 @@ def stages_of(
         need: What it needs, None when it cannot be had: then no stage that follows it can.
         stages: Runs that follow it, or one another.
         recorder: Takes the quantities of each stage under its name.
-        price: Price of a GPU-hour in USD, None takes each GPU's own.
+        price: Price of an hour of the first run's GPU in USD; None takes each GPU's own.
 
     Raises:
         CoreError: If a stage follows nothing that is here, waits for itself, or names what the
@@ -70,20 +72,21 @@ def stages_of(
             if run.after not in done:
                 continue
             gpu = recorder.snapshot.gpu(run.gpu, pointer=f"{pointers[number]}/gpu")
-            hour = price_of(gpu, recorder, price)
+            own = recorder.snapshot.gpu(first.gpu, pointer="/run/gpu")
+            tariff = tariff_of(gpu, recorder, own_price(price, gpu, own))
             sized = planned(
                 run,
                 recorder.snapshot,
                 recorder,
-                price=hour,
+                tariff=tariff,
                 pointer=pointers[number],
                 followed=done[run.after],
             )
             one = sized if isinstance(sized, RunNeed) else None
             refused += () if isinstance(sized, RunNeed) else sized
             if one is not None:
-                at_fault = pointers[number] if price is None else "/price_per_gpu_hour"
-                found.append(_stage(one, hour, at_fault))
+                at_fault = "/price_per_gpu_hour" if tariff.is_given else pointers[number]
+                found.append(_stage(one, tariff, at_fault))
         if one is not None:
             done[run.name] = one
     return tuple(found), tuple(refused)
@@ -113,7 +116,7 @@ def _pointers(stages: Sequence[TrainingRun]) -> list[str]:
     return ["/run", *(f"/stages/{number}" for number in range(len(stages)))]
 
 
-def _stage(need: RunNeed, price: Decimal | None, pointer: str) -> StageEstimate:
+def _stage(need: RunNeed, tariff: Tariff, pointer: str) -> StageEstimate:
     return StageEstimate(
         name=need.run.name,
         training_tokens=need.run.tokens,
@@ -122,5 +125,8 @@ def _stage(need: RunNeed, price: Decimal | None, pointer: str) -> StageEstimate:
         finish_date=need.finish.date(),
         wall_clock_hours=need.wall_clock_hours,
         gpu_hours=need.gpu_hours,
-        amount=cost_of(price, need.gpu_hours, need.run, pointer=pointer),
+        amount=cost_of(tariff.price, need.gpu_hours, need.run, pointer=pointer),
+        amount_in_whole_nodes=cost_of(
+            tariff.price, tariff.paid_gpu_hours(need), need.run, pointer=pointer
+        ),
     )

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from service.core.studies.training_run import TrainingRunQuestion
+from service.core.studies.run_question import TrainingRunQuestion
 from tests.core.training_questions import RUN, a_run
 from tests.core.training_runs import MFU_40, given, on
 
@@ -41,7 +41,7 @@ def test_gpus_are_ranked_and_those_that_fail_name_their_limit():
 def test_a_gpu_whose_amount_has_too_many_digits_ranks_as_failing():
     # 9 x 10^15 tokens at 1 a second and GPU are 2.5 x 10^12 GPU-hours, listed at 1 USD or more.
     found = a_run(
-        question={"price_per_gpu_hour": "0.01", "ranked_gpus": ["h100-sxm5-80gb"]},
+        question={"price_per_gpu_hour": "0.01", "ranked_gpus": ["h200-sxm-141gb"]},
         speed={"kind": "measured", "tokens_per_s_per_gpu": 1},
         training_tokens=9 * 10**15,
         global_batch_tokens=2**33,

@@ -1,0 +1,135 @@
+"""A run by itself and the same run in a plan have one GPU count, one set of hours, one amount."""
+
+from decimal import Decimal
+
+import pytest
+
+from service.core.planners.plan import estimate_fleet
+from service.core.scenarios.scenario import Scenario
+from service.core.studies.run_question import TrainingRunQuestion
+from service.core.studies.training_run import estimate_training_run
+from tests.core.training_runs import by, on, snapshot
+
+RUN = {
+    "name": "run",
+    "architecture": "llama-3.1-8b",
+    "gpu": "h100-sxm5-80gb",
+    "training_tokens": 10**10,
+    "sequence_length_tokens": 4096,
+    "global_batch_tokens": 192 * 4096,
+    "start_date": "2027-01-01",
+}
+STEADY = {
+    "architecture": None,
+    "speed": {"kind": "measured", "tokens_per_s_per_gpu": 1000},
+    "reliability": {"failures_per_1000_node_days": 0, "checkpoint_save_s": 0},
+}
+
+
+def a_run(*, price="2.00", question=None, **fields):
+    asked = {"run": RUN | fields, "price_per_gpu_hour": price} | (question or {})
+    return estimate_training_run(TrainingRunQuestion.model_validate(asked), snapshot())
+
+
+def a_plan(*, price="2.00", **fields):
+    method = {"kind": "rent", "price_per_gpu_hour": price}
+    scenario = {
+        "horizon": {"start_month": "2027-01", "month_count": 3},
+        "training_runs": [RUN | fields],
+        "pooling": {"kind": "separate"},
+        "procurement": [{"pool": "any", "gpu": "any", "method": method}],
+    }
+    return estimate_fleet(Scenario.model_validate(scenario), snapshot=snapshot())[0]
+
+
+SIZINGS = [
+    by("2027-01-04"),
+    by("2027-01-10"),
+    {"kind": "budget", "amount": "800"},
+    {"kind": "tokens", "gpu_count": 12, "amount": "800"},
+    {"kind": "tokens", "gpu_count": 16, "finish_date": "2027-01-10"},
+    on(12),
+]
+
+
+@pytest.mark.parametrize("sizing", SIZINGS)
+@pytest.mark.parametrize("price", ["2.00", None])
+def test_a_run_is_solved_for_as_a_plan_solves_for_it(sizing, price):
+    tokens = None if sizing["kind"] == "tokens" else 10**10
+    found = a_run(sizing=sizing, training_tokens=tokens, price=price)
+    plan = a_plan(sizing=sizing, training_tokens=tokens, price=price)
+    [planned] = plan.training_runs
+    assert found.gpu_count == planned.gpu_count
+    assert found.training_tokens == planned.training_tokens
+    assert found.gpu_hours == pytest.approx(planned.gpu_hours, abs=1e-6)
+    # What the plan rents, in whole instances; rounding is to the cent of each line.
+    [pool] = plan.pools
+    assert found.gpu_count_in_whole_nodes == pool.gpu_count
+    assert found.amount_in_whole_nodes == pytest.approx(plan.totals.amount, abs=Decimal("0.02"))
+
+
+def test_a_solved_count_fills_its_nodes():
+    # 3 GPUs would end it by the 4th of January, too, and 8 would be paid for.
+    found = a_run(sizing=by("2027-01-04"))
+    assert (found.gpu_count, found.gpu_count_in_whole_nodes) == (8, 8)
+    assert found.amount == found.amount_in_whole_nodes
+
+
+def test_an_amount_pays_for_whole_nodes():
+    # 800 at 2 pay for 400 GPU-hours, those of 16 GPUs for 25 h, of which 12 GPUs train:
+    # 12 x 1,000 token/s x 25 h x 3,600 s are 1.08e9 tokens, less the cents that rounding may take.
+    sizing = {"kind": "tokens", "gpu_count": 12, "amount": "800"}
+    found = a_run(sizing=sizing, training_tokens=None, **STEADY)
+    assert found.training_tokens == pytest.approx(1.08e9, rel=1e-4)
+    assert found.gpu_hours == pytest.approx(300, rel=1e-4)
+    assert Decimal(799) < found.amount_in_whole_nodes <= Decimal(800)
+
+
+def test_a_budget_pays_for_whole_nodes():
+    # 4.32e9 tokens on 12 GPUs take 100 h; 16 GPUs for 100 h at 2 are 3,200: 1,600 buy half.
+    found = a_run(
+        sizing=on(12), training_tokens=4_320_000_000, question={"budget": "1600"}, **STEADY
+    )
+    assert found.tokens_within_budget == pytest.approx(2.16e9)
+
+
+def test_racks_are_paid_by_the_instance_that_has_the_price():
+    # Listed in instances of 4 of a rack of 72: 512 GPUs are 128 of these. At a price that is given,
+    # racks: 8 x 72 = 576.
+    fields = {"gpu": "gb200-nvl72", "architecture": "llama-3.1-70b", "sizing": on(512)}
+    fields |= {"global_batch_tokens": 512 * 4096, "training_tokens": 10**11}
+    for price, count in ((None, 512), ("2.00", 576)):
+        found, [pool] = a_run(price=price, **fields), a_plan(price=price, **fields).pools
+        assert found.gpu_count_in_whole_nodes == pool.gpu_count == count
+
+
+def test_a_count_is_found_where_no_legal_one_fills_racks():
+    # A batch of 512 sequences and a split of 1 divide over powers of two alone, none of which is a
+    # multiple of 72: the last rack is then not full.
+    layout = {"kind": "given", "sharding": "zero_3", "recompute": "full"}
+    fields = {"gpu": "gb200-nvl72", "global_batch_tokens": 512 * 4096, "layout": layout}
+    found = a_run(sizing=by("2027-01-04"), **fields)
+    assert found.feasible
+    assert found.gpu_count & (found.gpu_count - 1) == 0
+    assert found.gpu_count_in_whole_nodes == 72
+
+
+def test_a_price_holds_for_the_runs_own_gpu_alone():
+    after = {
+        "gpu": "a100-sxm4-80gb",
+        "name": "tuned",
+        "after": "run",
+        "training_tokens": 1_440_000_000,
+        "sizing": on(16),
+        **{key: value for key, value in STEADY.items() if key != "architecture"},
+    }
+    stages = [after, after | {"name": "again", "gpu": RUN["gpu"]}]
+    asked = {"stages": stages, "ranked_gpus": ["a100-sxm4-80gb", RUN["gpu"]]}
+    found = a_run(sizing=on(8), price="40", question=asked)
+    # 1.44e9 tokens at 1,000 token/s are 400 GPU-hours, at 40 USD 16,000; no A100 is listed at half.
+    assert [one.gpu_hours for one in found.stages] == pytest.approx([400, 400])
+    assert found.stages[1].amount == Decimal("16000.00")
+    assert found.stages[0].amount < Decimal(8000)
+    ranked = {one.gpu: one.amount for one in found.ranking}
+    assert ranked[RUN["gpu"]] == found.amount_in_whole_nodes
+    assert ranked["a100-sxm4-80gb"] / Decimal(found.gpu_hours) < 40
