@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlencode
 
@@ -13,6 +13,7 @@ from litestar.params import QueryParameter
 
 from service.api.problems import FieldProblem, ProblemError, ProblemKind
 
+Item = TypeVar("Item")
 Position = TypeVar("Position")
 
 DEFAULT_LIMIT = 50
@@ -35,6 +36,21 @@ LINK_HEADER = ResponseHeader(
 def encode_cursor(collection: str, position: object) -> str:
     """Write where a page ended; callers hand it back and never look inside."""
     return urlsafe_b64encode(f"{collection}:{position}".encode()).decode().rstrip("=")
+
+
+def page_of(
+    collection: str, found: Sequence[Item], limit: int, place: Callable[[Item], object]
+) -> tuple[Sequence[Item], str | None]:
+    """Cut one page of what was found, one more than its limit at most; the cursor of the next.
+
+    Args:
+        collection: Name that its cursors bear.
+        found: Items from the page's first on.
+        limit: Items of the page.
+        place: Where an item stands, as `decode_cursor` reads it.
+    """
+    items = found[:limit]
+    return items, encode_cursor(collection, place(items[-1])) if len(found) > limit else None
 
 
 def decode_cursor(

@@ -44,17 +44,24 @@ class StoredPlan:
     """False when the plan was made by an earlier request with the same key."""
 
 
+@dataclass(frozen=True, slots=True)
+class Making:
+    """For whom one plan is made, when, and by what."""
+
+    team: str
+    now: datetime
+    plan_id: UUID
+    estimate: Estimator
+    load_snapshot: SnapshotLoader
+    hold: HoldNumber
+    idempotency_key: str | None = None
+
+
 async def create_plan(
     open_session: OpenSession,
     request: PlanRequest,
+    making: Making,
     *,
-    team: str,
-    now: datetime,
-    plan_id: UUID,
-    estimate: Estimator,
-    load_snapshot: SnapshotLoader,
-    hold: HoldNumber,
-    idempotency_key: str | None = None,
     derived_from: UUID | None = None,
 ) -> StoredPlan:
     """Estimate a scenario and store the answer, each in its own time: none holds a connection.
@@ -68,25 +75,28 @@ async def create_plan(
     """
 
     async def make(claim: Claim | None) -> StoredPlan:
-        snapshot = await _snapshot(open_session, request, now, load_snapshot)
-        answer, used = await run_beside_the_loop(estimate, request.scenario, snapshot=snapshot)
+        snapshot = await _snapshot(open_session, request, making.now, making.load_snapshot)
+        answer, used = await run_beside_the_loop(
+            making.estimate, request.scenario, snapshot=snapshot
+        )
         plan = make_plan(
             request,
             answer,
             used,
             snapshot=snapshot,
-            plan_id=plan_id,
-            team=team,
-            now=now,
+            plan_id=making.plan_id,
+            team=making.team,
+            now=making.now,
             derived_from=derived_from,
         )
         return await _store(open_session, plan, answer, claim)
 
-    if idempotency_key is None:
+    key = making.idempotency_key
+    if key is None:
         return await make(None)
-    check_key(idempotency_key)
-    claim = Claim(team, idempotency_key, _fingerprint(request, derived_from), now)
-    async with hold(claim.number) as is_ours:
+    check_key(key)
+    claim = Claim(making.team, key, _fingerprint(request, derived_from), making.now)
+    async with making.hold(claim.number) as is_ours:
         earlier = await _earlier(open_session, claim)
         if earlier is None and not is_ours:
             raise RequestInFlight

@@ -1,12 +1,10 @@
 """Running a stored plan's scenario again, on another catalog release or as of another day."""
 
-from datetime import datetime
 from uuid import UUID
 
 from service.core.errors import CoreError
 from service.core.plans import PlanRequest, ReplanRequest
-from service.plans.create import Estimator, SnapshotLoader, StoredPlan, create_plan
-from service.plans.idempotency import HoldNumber
+from service.plans.create import Making, StoredPlan, create_plan
 from service.plans.read import read_plan
 from service.plans.repository import OpenSession
 
@@ -15,14 +13,7 @@ async def replan(
     open_session: OpenSession,
     old_id: UUID,
     request: ReplanRequest,
-    *,
-    team: str,
-    now: datetime,
-    plan_id: UUID,
-    estimate: Estimator,
-    load_snapshot: SnapshotLoader,
-    hold: HoldNumber,
-    idempotency_key: str | None = None,
+    making: Making,
 ) -> StoredPlan:
     """Make a new plan of an old one's scenario; the old one stays as it is.
 
@@ -39,18 +30,7 @@ async def replan(
         scenario=old.scenario,
     )
     try:
-        return await create_plan(
-            open_session,
-            again,
-            team=team,
-            now=now,
-            plan_id=plan_id,
-            estimate=estimate,
-            load_snapshot=load_snapshot,
-            hold=hold,
-            idempotency_key=idempotency_key,
-            derived_from=old_id,
-        )
+        return await create_plan(open_session, again, making, derived_from=old_id)
     except CoreError as error:
         error.pointer = _in_this_request(error.pointer)
         raise

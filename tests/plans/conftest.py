@@ -9,7 +9,7 @@ from sqlalchemy import insert, text
 from service.db.locks import WorkerLocks
 from service.db.session import connect, team_session
 from service.db.tables import CatalogRelease
-from service.plans.create import create_plan
+from service.plans.create import Making, create_plan
 from service.plans.identity import time_ordered_id
 from tests.plans.examples import ASSUMPTIONS, NEWER, NOON, RELEASE, estimate, request, snapshot
 
@@ -58,7 +58,7 @@ class Store:
             **self.next_identity(),
             **arguments,
         }
-        return await create_plan(self.opener(team), body or request(), team=team, **values)
+        return await create_plan(self.opener(team), body or request(), Making(team=team, **values))
 
     async def count(self, table="plan", *, team="red"):
         async with self.session(team) as session:

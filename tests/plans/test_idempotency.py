@@ -14,6 +14,7 @@ from service.core.plans import ReplanRequest
 from service.db.locks import WorkerLocks
 from service.db.session import connect
 from service.plans import repository
+from service.plans.create import Making
 from service.plans.errors import IdempotencyKeyReused, InvalidIdempotencyKey, RequestInFlight
 from service.plans.replan import replan
 from tests.plans.conftest import estimator, load_snapshot
@@ -230,12 +231,14 @@ async def test_a_replan_and_a_new_plan_are_two_requests(store):
             store.opener(),
             original.id,
             ReplanRequest(name=name),
-            team="red",
-            estimate=estimator(estimate()),
-            load_snapshot=load_snapshot,
-            hold=store.locks.hold,
-            idempotency_key=key,
-            **store.next_identity(),
+            Making(
+                team="red",
+                estimate=estimator(estimate()),
+                load_snapshot=load_snapshot,
+                hold=store.locks.hold,
+                idempotency_key=key,
+                **store.next_identity(),
+            ),
         )
 
     first = await again("k", "again")

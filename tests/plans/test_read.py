@@ -15,6 +15,7 @@ from service.db.csv_rows import CsvRows
 from service.db.session import POOL_SIZE, make_engine
 from service.exports.plan_lines import plan_line_columns
 from service.plans import read, repository
+from service.plans.create import Making
 from service.plans.errors import InvalidCursor, PlanNotFound
 from service.plans.read import (
     line_page,
@@ -119,11 +120,13 @@ async def test_the_plans_derived_from_one_can_be_listed(store):
         store.opener(),
         original.id,
         ReplanRequest(name="again"),
-        team="red",
-        estimate=estimator(estimate()),
-        load_snapshot=load_snapshot,
-        hold=store.locks.hold,
-        **store.next_identity(),
+        Making(
+            team="red",
+            estimate=estimator(estimate()),
+            load_snapshot=load_snapshot,
+            hold=store.locks.hold,
+            **store.next_identity(),
+        ),
     )
     assert await names(store, PlanFilters(derived_from=original.id)) == ["again"]
 

@@ -8,6 +8,7 @@ import pytest
 from service.core.errors import UnknownKey
 from service.core.plans import ReplanRequest
 from service.plans import repository
+from service.plans.create import Making
 from service.plans.errors import PlanNotFound
 from service.plans.replan import replan
 from tests.plans.conftest import load_snapshot
@@ -30,11 +31,13 @@ async def run_again(store, plan_id, *, team="red", planner=None, **wanted):
         store.opener(team),
         plan_id,
         ReplanRequest(**wanted),
-        team=team,
-        estimate=planner or Planner(),
-        load_snapshot=load_snapshot,
-        hold=store.locks.hold,
-        **store.next_identity(),
+        Making(
+            team=team,
+            estimate=planner or Planner(),
+            load_snapshot=load_snapshot,
+            hold=store.locks.hold,
+            **store.next_identity(),
+        ),
     )
 
 

@@ -22,8 +22,8 @@ from service.api.pages import (
     Cursor,
     Limit,
     decode_cursor,
-    encode_cursor,
     next_link,
+    page_of,
 )
 from service.api.preconditions import IfMatch, seen_states
 from service.api.problems import problem_responses
@@ -89,9 +89,9 @@ async def list_catalog_releases(
     """List releases, newest first, retired ones too."""
     before = decode_cursor("releases", cursor, _version)
     found = await repository.list_releases(session, limit=limit + 1, before=before)
-    items = tuple(found[:limit])
-    after = encode_cursor("releases", items[-1].version) if len(found) > limit else None
-    return Response(ReleasePage(items=items, next_cursor=after), headers=next_link(request, after))
+    items, more = page_of("releases", found, limit, lambda release: release.version)
+    body = ReleasePage(items=tuple(items), next_cursor=more)
+    return Response(body, headers=next_link(request, more))
 
 
 @get(
@@ -164,10 +164,10 @@ def _list_handler(collection: Collection) -> HTTPRouteHandler:
         rows = await repository.list_entries(
             session, found.version, kind, limit=limit + 1, after=-1 if after is None else after
         )
-        more = encode_cursor(kind, rows[limit - 1][0]) if len(rows) > limit else None
+        items, more = page_of(kind, rows, limit, lambda row: row[0])
         page = collection.page_type.model_construct(
             catalog_release=found.ref,
-            items=tuple(entry for _, entry in rows[:limit]),
+            items=tuple(entry for _, entry in items),
             next_cursor=more,
         )
         # "latest" may have moved on before the next page is asked for.

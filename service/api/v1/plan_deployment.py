@@ -14,10 +14,20 @@ from service.api.problems import problem_responses
 from service.catalog.snapshots import load_snapshot
 from service.core.launch.answer import LaunchSheet
 from service.core.launch.sheet import QUANTITIES, launch_sheet
+from service.core.plans import Plan
+from service.core.snapshot import CatalogSnapshot
 from service.exports import kubernetes
 from service.exports.filename import content_disposition
 from service.plans import read
 from service.plans.beside import run_beside_the_loop
+from service.plans.repository import Session
+
+
+async def _plan_and_catalog(session: Session, plan_id: UUID) -> tuple[Plan, CatalogSnapshot]:
+    """A plan, and the release that it was made with."""
+    plan = await read.read_plan(session, plan_id)
+    version = plan.catalog_release.version
+    return plan, await load_snapshot(session, version, plan.as_of_date)
 
 
 @get(
@@ -38,9 +48,7 @@ async def export_plan_kubernetes(
     pools to write: 409.
     """
     async with open_session() as session:
-        plan = await read.read_plan(session, plan_id)
-        version = plan.catalog_release.version
-        snapshot = await load_snapshot(session, version, plan.as_of_date)
+        plan, snapshot = await _plan_and_catalog(session, plan_id)
     content = await run_beside_the_loop(kubernetes.kubernetes_yaml, plan, snapshot)
     disposition = content_disposition(plan.name, "kubernetes", suffix="yaml")
     return Response(
@@ -62,8 +70,6 @@ async def get_plan_launch(plan_id: FromPath[UUID], open_session: SessionOpener) 
     why. An infeasible plan has nothing to start: 409.
     """
     async with open_session() as session:
-        plan = await read.read_plan(session, plan_id)
-        version = plan.catalog_release.version
-        snapshot = await load_snapshot(session, version, plan.as_of_date)
+        plan, snapshot = await _plan_and_catalog(session, plan_id)
         quantities = await read.named_quantities(session, plan_id, QUANTITIES)
     return await run_beside_the_loop(launch_sheet, plan, quantities, snapshot)

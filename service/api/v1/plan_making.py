@@ -11,7 +11,7 @@ from litestar import Response, post
 from litestar.datastructures import ResponseHeader
 from litestar.params import FromPath, HeaderParameter, JSONBody
 
-from service.access.scopes import Scope
+from service.access.scopes import Caller, Scope
 from service.api.access import needs
 from service.api.dependencies import NumberHolder, RequestCaller, SessionOpener
 from service.api.problems import problem_responses
@@ -19,7 +19,7 @@ from service.catalog.snapshots import load_plannable_snapshot
 from service.core.planners.plan import estimate_fleet
 from service.core.plans import Plan, PlanRequest, ReplanRequest
 from service.plans import create, replan
-from service.plans.idempotency import KEY_PATTERN
+from service.plans.idempotency import KEY_PATTERN, HoldNumber
 from service.plans.identity import ID_RANDOM_BYTES, time_ordered_id
 
 LOCATION_HEADER = ResponseHeader(
@@ -33,6 +33,19 @@ IdempotencyKey = Annotated[
         description="Names this request: sent again within 24 hours, it makes no second plan.",
     ),
 ]
+
+
+def _making(caller: Caller, hold: HoldNumber, idempotency_key: str | None) -> create.Making:
+    now = datetime.now(UTC)
+    return create.Making(
+        team=caller.team,
+        now=now,
+        plan_id=time_ordered_id(now, secrets.token_bytes(ID_RANDOM_BYTES)),
+        estimate=estimate_fleet,
+        load_snapshot=load_plannable_snapshot,
+        hold=hold,
+        idempotency_key=idempotency_key,
+    )
 
 
 def _answer_new(stored: create.StoredPlan) -> Response[Any]:
@@ -61,19 +74,8 @@ async def create_plan(
     What cannot be built is a plan too: `feasible` is false, and `infeasibilities` says what ran
     out, by how much, and what would work.
     """
-    now = datetime.now(UTC)
-    stored = await create.create_plan(
-        open_session,
-        data,
-        team=caller.team,
-        now=now,
-        plan_id=time_ordered_id(now, secrets.token_bytes(ID_RANDOM_BYTES)),
-        estimate=estimate_fleet,
-        load_snapshot=load_plannable_snapshot,
-        hold=hold,
-        idempotency_key=idempotency_key,
-    )
-    return _answer_new(stored)
+    making = _making(caller, hold, idempotency_key)
+    return _answer_new(await create.create_plan(open_session, data, making))
 
 
 @post(
@@ -97,17 +99,5 @@ async def create_replan(
 
     The answer is a new plan that names the old one in `derived_from`; the old one stays as it is.
     """
-    now = datetime.now(UTC)
-    stored = await replan.replan(
-        open_session,
-        plan_id,
-        data,
-        team=caller.team,
-        now=now,
-        plan_id=time_ordered_id(now, secrets.token_bytes(ID_RANDOM_BYTES)),
-        estimate=estimate_fleet,
-        load_snapshot=load_plannable_snapshot,
-        hold=hold,
-        idempotency_key=idempotency_key,
-    )
-    return _answer_new(stored)
+    making = _making(caller, hold, idempotency_key)
+    return _answer_new(await replan.replan(open_session, plan_id, data, making))

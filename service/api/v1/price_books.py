@@ -18,8 +18,8 @@ from service.api.pages import (
     Cursor,
     Limit,
     decode_cursor,
-    encode_cursor,
     next_link,
+    page_of,
 )
 from service.api.preconditions import IfMatch, seen_states
 from service.api.problems import problem_responses
@@ -73,9 +73,8 @@ async def list_price_books(
     """List the team's price books, by key."""
     after = decode_cursor(COLLECTION, cursor, str)
     found = await repository.list_price_books(session, after=after, limit=limit + 1)
-    items = tuple(found[:limit])
-    more = encode_cursor(COLLECTION, items[-1].key) if len(found) > limit else None
-    body = PriceBookPage(items=items, next_cursor=more)
+    items, more = page_of(COLLECTION, found, limit, lambda book: book.key)
+    body = PriceBookPage(items=tuple(items), next_cursor=more)
     return Response(body, headers=next_link(request, more))
 
 

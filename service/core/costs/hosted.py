@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from service.core.architecture.model import ModelArchitecture
+from service.core.costs.offers import objection
 from service.core.costs.terms import HostedTokens
 from service.core.prices import TokenPrice
 from service.core.pricing import UnitPrice
@@ -80,19 +81,6 @@ def _is_asked_for(row: TokenPrice, method: HostedMethod, architecture: str | Non
     if method.listed_as is not None:
         return method.listed_as == row.listed_as
     return architecture is not None and row.architecture == architecture
-
-
-def objection(row: TokenPrice, method: HostedMethod, currency: str) -> str | None:
-    """Why a price may not be used, None when it may."""
-    if row.currency != currency:
-        return f"priced in {row.currency}, the plan in {currency}"
-    if row.quality == "suspect":
-        return "a suspect price"
-    if row.quality == "marketplace_minimum":
-        return "the least price of a marketplace, not one that can be counted on"
-    if row.quality == "memory" and method.provider is None:
-        return "from memory, used only when its provider is named"
-    return None
 
 
 def _missing(

@@ -10,8 +10,8 @@ from service.core.costs.negotiated import (
     without_replaced,
 )
 from service.core.hardware import Gpu
-from service.core.prices import RentalPrice
-from service.core.scenarios.procurement import RentMethod
+from service.core.prices import RentalPrice, TokenPrice
+from service.core.scenarios.procurement import HostedMethod, RentMethod
 from service.core.snapshot import CatalogSnapshot
 from service.core.value import decimal_text
 
@@ -35,7 +35,7 @@ def cheapest_offer(
     """
     rows = _offers(gpu, method, snapshot)
     asked_for = (row for row in rows if _difference_count(row, method) == 0)
-    usable = (row for row in asked_for if _objection(row, method, currency) is None)
+    usable = (row for row in asked_for if objection(row, method, currency) is None)
     return min(
         _newest(usable),
         key=lambda row: (
@@ -72,7 +72,7 @@ def offers_by_size(
     """
     rows = without_replaced([*negotiated_offers(gpu, snapshot), *listed], method)
     asked_for = (row for row in rows if _difference_count(row, method) == 0)
-    usable = [row for row in asked_for if _objection(row, method, currency) is None]
+    usable = [row for row in asked_for if objection(row, method, currency) is None]
     found: dict[int, RentalPrice] = {}
     for row in sorted(
         _newest(usable),
@@ -92,7 +92,7 @@ def explain_missing_offer(
 ) -> str:
     """Say which usable offer comes nearest to what was asked for, and which were left out why."""
     rows = _offers(gpu, method, snapshot)
-    usable = [row for row in rows if _objection(row, method, currency) is None]
+    usable = [row for row in rows if objection(row, method, currency) is None]
     nearest = min(
         usable,
         key=lambda row: (
@@ -108,10 +108,10 @@ def explain_missing_offer(
         said.append(f" or ask for {_described(nearest)}")
     said.append(".")
     objections = [
-        f"{row.key} ({objection})"
+        f"{row.key} ({why})"
         for row in rows
         if _difference_count(row, method) == 0
-        and (objection := _objection(row, method, currency)) is not None
+        and (why := objection(row, method, currency)) is not None
     ]
     if objections:
         more = len(objections) - NAMED_OFFER_COUNT
@@ -153,11 +153,13 @@ def _difference_count(row: RentalPrice, method: RentMethod) -> int:
     )
 
 
-def _objection(row: RentalPrice, method: RentMethod, currency: str) -> str | None:
-    """Why the price of an offer may not be used, None when it may."""
+def objection(
+    row: RentalPrice | TokenPrice, method: RentMethod | HostedMethod, currency: str
+) -> str | None:
+    """Why a price may not be used, None when it may."""
     if row.currency != currency:
         return f"priced in {row.currency}, the plan in {currency}"
-    if not row.is_complete:
+    if isinstance(row, RentalPrice) and not row.is_complete:
         return "accelerator only, the price of its host is not known"
     if row.quality == "suspect":
         return "a suspect price"

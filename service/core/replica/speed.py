@@ -21,27 +21,19 @@ FREE_DEVIATIONS = 3.0
 COPIES_GAIN = "copies_apart_least_gain_factor"
 NO_SETTINGS = ReplicaSettings()
 
-define_quantity(
-    "prefill_copies_per_replica",
-    unit="count",
-    per="replica",
-    formula="copies that read prompts alone: the best whole ratio of at most 8 of a kind",
-    sources=(serving_latency.DISAGGREGATION,),
-)
-define_quantity(
-    "decode_copies_per_replica",
-    unit="count",
-    per="replica",
-    formula="copies that make answers alone: the best whole ratio of at most 8 of a kind",
-    sources=(serving_latency.DISAGGREGATION,),
-)
-define_quantity(
-    "kv_transfer_s",
-    unit="s",
-    per="replica",
-    formula="cache of one prompt / bandwidth between the copies",
-    sources=(serving_latency.DISAGGREGATION,),
-)
+_RATIO = "alone: the best whole ratio of at most 8 of a kind"
+for _name, _unit, _formula in (
+    ("prefill_copies_per_replica", "count", f"copies that read prompts {_RATIO}"),
+    ("decode_copies_per_replica", "count", f"copies that make answers {_RATIO}"),
+    ("kv_transfer_s", "s", "cache of one prompt / bandwidth between the copies"),
+):
+    define_quantity(
+        _name,
+        unit=_unit,  # type: ignore[arg-type]
+        per="replica",
+        formula=_formula,
+        sources=(serving_latency.DISAGGREGATION,),
+    )
 
 
 @dataclass(frozen=True)

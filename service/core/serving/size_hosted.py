@@ -6,7 +6,8 @@ from math import isfinite
 from statistics import median
 
 from service.core.architecture.model import ModelArchitecture
-from service.core.costs.hosted import objection, price_of_unit
+from service.core.costs.hosted import price_of_unit
+from service.core.costs.offers import objection
 from service.core.formulas.demand import (
     held_replica_count,
     hosting_break_even_tokens_per_day,
