@@ -233,6 +233,20 @@ def fitting_layouts(footprint: Footprint, recorder: Recorder) -> tuple[Layout, R
     return layout, room_of(footprint, layout, quiet)
 
 
+def smallest_layout(footprint: Footprint, recorder: Recorder) -> Layout | None:
+    """The layout of the fewest GPUs that holds the weights and one long sequence."""
+    layouts, room = fitting_layouts(footprint, recorder)
+    if not np.any(room.fits):
+        return None
+    fits = np.flatnonzero(room.fits)
+    fewest = fits[np.argmin(layouts.gpu_count[fits])]
+    return Layout(
+        int(layouts.tensor_parallel[fewest]),
+        int(layouts.pipeline_parallel[fewest]),
+        int(layouts.data_parallel[fewest]),
+    )
+
+
 def engine_limit(memory: MemoryConstants) -> float:
     """Requests that the engine runs at once.
 

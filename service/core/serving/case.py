@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from service.core.errors import NoConstants
 from service.core.estimates import Infeasibility
 from service.core.planners.serving_question import (
@@ -29,6 +27,7 @@ from service.core.replica.search import (
     fitting_layouts,
     legal_tensor_parallel,
     room_of,
+    smallest_layout,
 )
 from service.core.replica.shape import Layout, ReplicaShape
 from service.core.replica.speed import Speed
@@ -140,13 +139,8 @@ def _layout(
         if refusal is not None:
             return (refusal,)
         return Layout(given.tensor_parallel, given.pipeline_parallel, given.attention_data_parallel)
-    layouts, room = fitting_layouts(footprint, recorder)
-    if not np.any(room.fits):
-        return (no_layout_fits(service, footprint, (layouts, room), recorder.off()),)
-    fits = np.flatnonzero(room.fits)
-    fewest = fits[np.argmin(layouts.gpu_count[fits])]
-    return Layout(
-        int(layouts.tensor_parallel[fewest]),
-        int(layouts.pipeline_parallel[fewest]),
-        int(layouts.data_parallel[fewest]),
-    )
+    smallest = smallest_layout(footprint, recorder)
+    if smallest is None:
+        roomiest = fitting_layouts(footprint, recorder)
+        return (no_layout_fits(service, footprint, roomiest, recorder.off()),)
+    return smallest

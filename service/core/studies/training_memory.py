@@ -1,6 +1,5 @@
 """Memory of a training run, stage by stage, beside what serving the same model takes."""
 
-from math import ceil
 from typing import Any
 
 import numpy as np
@@ -8,7 +7,6 @@ import numpy as np
 from service.core.advice.advisories import memory_not_checked
 from service.core.answers import EstimateAnswer, shared_fields
 from service.core.estimates import TrainingMemory, Verdict
-from service.core.formulas.communication import ELEMENT_BYTES
 from service.core.parallelism import ParallelLayout
 from service.core.parallelism.axes import LayoutAxes
 from service.core.run.case import LayoutModels, RunCase
@@ -25,6 +23,7 @@ from service.core.studies.runs import (
     given_count,
     named_axes,
 )
+from service.core.studies.training_serving import ServingBars, serving_bars
 from service.core.units import BYTES_PER_GIB
 from service.core.value import Value
 
@@ -64,19 +63,6 @@ class StageMemory(Value):
     """Of the overhead: what the allocator loses."""
     total: float
     """Everything."""
-
-
-class ServingBars(Value):
-    """Training beside serving the same model, in GiB over all GPUs."""
-
-    weights: float
-    """Weights in 16 bit, to serve."""
-    cache_per_sequence: float
-    """Keys and values of one sequence of the run's length in 16 bit; windows are cut."""
-    least_gpu_count: int
-    """GPUs of the run's kind whose memory holds the weights and one sequence."""
-    training_total: float | None
-    """Everything that the run holds on all its GPUs; null without a layout."""
 
 
 class HostMemory(Value):
@@ -197,7 +183,7 @@ def estimate_training_memory(
         ),
         **shown,
         nearest_fix=None if isinstance(found, Choice) else found.nearest_fix,
-        serving=_serving(case, held),
+        serving=serving_bars(case, held),
     )
 
 
@@ -298,26 +284,4 @@ def _fitting(case: RunCase, change: Change, available: float) -> FittingChange:
         total_gib=change.needed_bytes / BYTES_PER_GIB,
         margin_gib=(available - change.needed_bytes) / BYTES_PER_GIB,
         verdict=verdict(change.needed_bytes / available, case.recorder.off()),
-    )
-
-
-def _serving(case: RunCase, training_gib: float | None) -> ServingBars | None:
-    """Weights and one sequence's cache in 16 bit, from the same architecture."""
-    architecture, length = case.architecture, case.run.sequence_length_tokens
-    if architecture is None or not architecture.has_layers:
-        return None
-    cached = ELEMENT_BYTES * sum(
-        group.count
-        * group.attention.cache_elements_per_token
-        * min(length, group.attention.span_tokens or length)
-        + group.count * group.attention.state_elements_per_sequence
-        for group in architecture.layer_groups
-    )
-    weights = ELEMENT_BYTES * (architecture.parameter_count + architecture.tower_parameter_count)
-    available = available_bytes(case.gpu, case.recorder.off())
-    return ServingBars(
-        weights=weights / BYTES_PER_GIB,
-        cache_per_sequence=cached / BYTES_PER_GIB,
-        least_gpu_count=ceil((weights + cached) / available),
-        training_total=training_gib,
     )
