@@ -16,6 +16,7 @@ from service.core.snapshot import AliasKind
 from service.core.value import (
     Count,
     CountOrZero,
+    Flag,
     IsoDate,
     Key,
     LongText,
@@ -137,6 +138,8 @@ class GpuEntry(SourcedEntry):
     """GPUs of the usual node."""
     mig_instance_count: CountOrZero = 0
     """Hardware partitions of one GPU; 0 when it has none."""
+    inference_only: Flag = False
+    """True for a part that is sold to serve, for which its vendor offers no training."""
     note: LongText | None = None
     """What to know about the part."""
 

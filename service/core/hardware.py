@@ -113,6 +113,8 @@ class Gpu(Value):
     """GPUs of the usual node: the unit that is bought or rented where nothing else is said."""
     mig_instance_count: CountOrZero = 0
     """Hardware partitions of one GPU that serve apart from each other; 0 when it has none."""
+    inference_only: Flag = False
+    """True for a part that is sold to serve, for which its vendor offers no training."""
     note: LongText | None = None
     """What to know about the part."""
     provenance: Provenance = Provenance()

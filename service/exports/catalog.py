@@ -48,7 +48,7 @@ GPU_COLUMNS: tuple[Column[Gpu], ...] = (
         "node_gpu_count",
     ),
     *PROVENANCE,
-    *fields("mig_instance_count", "note"),
+    *fields("mig_instance_count", "note", "inference_only"),
 )
 NODE_COLUMNS: tuple[Column[Node], ...] = (
     *fields(

@@ -76,7 +76,7 @@ FROZEN = {
         "scale_up_link,scale_up_gb_per_s_per_direction,scale_up_domain_gpu_count,"
         "pcie_gb_per_s_per_direction,thermal_design_power_w,node_gpu_count,"
         + PROVENANCE
-        + ",mig_instance_count,note",
+        + ",mig_instance_count,note,inference_only",
     ),
     "nodes": (
         catalog.NODE_COLUMNS,

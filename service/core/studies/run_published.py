@@ -103,27 +103,47 @@ def _compared(
 
 
 def speed_of(need: RunNeed, recorder: Recorder) -> Range:
-    """Tokens per second and GPU of a run that was planned, with their band. [token/s]"""
+    """Tokens per second and GPU of a run that was planned, with their band. [token/s]
+
+    Raises:
+        LookupError: If the run was not planned with this recorder.
+    """
+    found = _band_of("training_tokens_per_s_per_gpu", need, recorder)
+    if found is None:
+        raise LookupError(f"no speed of {need.run.name!r} was recorded")
+    return found
+
+
+def mfu_of(need: RunNeed, recorder: Recorder) -> Range | None:
+    """Model FLOPs utilisation of a run that was planned, with its band. [1]"""
+    return _band_of("training_mfu_fraction", need, recorder)
+
+
+def hfu_of(need: RunNeed, recorder: Recorder) -> Range | None:
+    """Hardware FLOPs utilisation of a run that was planned, with its band. [1]"""
+    return _band_of("training_hfu_fraction", need, recorder)
+
+
+def _band_of(name: str, need: RunNeed, recorder: Recorder) -> Range | None:
     scope = f"run:{need.run.name}"
-    found = next(
-        one
-        for one in recorder.quantities()
-        if (one.scope, one.name) == (scope, "training_tokens_per_s_per_gpu")
-    )
+    found = next((q for q in recorder.quantities() if (q.scope, q.name) == (scope, name)), None)
+    if found is None or found.value is None:
+        return None
     return Range.model_validate({"value": found.value, "low": found.low, "high": found.high})
 
 
 def _own_hours(need: RunNeed) -> Range:
     hours = need.wall_clock_hours
-    return _times(hours, need.gpu_count)
+    return times(hours, need.gpu_count)
 
 
 def _days(need: RunNeed, recorder: Recorder) -> Range:
     hours = booked_gpu_hours(need, recorder) or _own_hours(need)
-    return _times(hours, 1.0 / (need.gpu_count * HOURS_PER_DAY))
+    return times(hours, 1.0 / (need.gpu_count * HOURS_PER_DAY))
 
 
-def _times(band: Range, factor: float) -> Range:
+def times(band: Range, factor: float) -> Range:
+    """A band times a number."""
     return Range(value=band.value * factor, low=band.low * factor, high=band.high * factor)
 
 

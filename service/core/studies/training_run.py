@@ -5,7 +5,6 @@ from typing import Any
 
 from service.core.advice import advisories
 from service.core.answers import EstimateAnswer, recorder_for, shared_fields
-from service.core.errors import CoreError
 from service.core.estimates import (
     Advisory,
     Infeasibility,
@@ -13,10 +12,10 @@ from service.core.estimates import (
 )
 from service.core.pooling.workloads import RunNeed
 from service.core.recorder import Recorder
-from service.core.scenarios.training_run import EstimatedSpeed
 from service.core.snapshot import CatalogSnapshot
 from service.core.studies.run_answer import StepTime, TrainingRunAnswer
 from service.core.studies.run_costs import Tariff, cost_of, energy_kwh, planned, tariff_of
+from service.core.studies.run_given import GivenSpeed, given_speed
 from service.core.studies.run_published import (
     ComparedRun,
     booked_gpu_hours,
@@ -24,7 +23,7 @@ from service.core.studies.run_published import (
     speed_of,
 )
 from service.core.studies.run_question import TrainingRunQuestion
-from service.core.studies.run_ranking import ranking_of
+from service.core.studies.run_ranking import Ranking, check_ranked
 from service.core.studies.run_stages import check_stages, stages_of
 from service.core.units import HOURS_PER_DAY
 
@@ -41,6 +40,7 @@ def estimate_training_run(
     """
     run = question.run
     check_stages(run, question.stages)
+    check_ranked(question)
     recorder = recorder_for(question, snapshot)
     gpu = snapshot.gpu(run.gpu, pointer="/run/gpu")
     tariff = tariff_of(gpu, recorder, question.price_per_gpu_hour)
@@ -49,8 +49,10 @@ def estimate_training_run(
         set(TrainingRunAnswer.model_fields) - set(EstimateAnswer.model_fields)
     )
     need, refused = (found, ()) if isinstance(found, RunNeed) else (None, found)
+    given = None
     if need is not None:
         shown |= _shown(question, need, tariff, recorder)
+        given = given_speed(question, need, shown["tokens_per_s_per_gpu"].value, snapshot)
     stages, late = stages_of(
         run, need, question.stages, recorder, price=question.price_per_gpu_hour
     )
@@ -58,7 +60,7 @@ def estimate_training_run(
     shown |= {
         "mfu_convention": "6P",
         "run_multiplier": run.run_multiplier,
-        "ranking": ranking_of(question, question.ranked_gpus, recorder),
+        "ranking": Ranking(question, snapshot, recorder, need, given).rows(),
         "stages": stages,
         "published_runs": compared,
     }
@@ -66,7 +68,7 @@ def estimate_training_run(
         **shared_fields(
             recorder,
             infeasibilities=(*refused, *late, *unlike),
-            advisories=tuple(_advisories(question, need, shown, recorder)),
+            advisories=tuple(_advisories(question, need, given, shown, recorder)),
         ),
         **shown,
     )
@@ -160,6 +162,7 @@ def _work_shown(need: RunNeed, numbers: dict[str, Quantity]) -> dict[str, Any]:
 def _advisories(
     question: TrainingRunQuestion,
     need: RunNeed | None,
+    given: GivenSpeed | None,
     shown: dict[str, Any],
     recorder: Recorder,
 ) -> Iterator[Advisory]:
@@ -174,7 +177,7 @@ def _advisories(
             advisories.speed_models_disagree(
                 name, speed.value, shown["table_tokens_per_s_per_gpu"], threshold=threshold
             ),
-            _implausible_speed(question, need, speed.value, recorder),
+            None if given is None else _implausible_speed(given),
         ]
         likely = shown["booked_gpu_hours"]
         if question.reported_gpu_hours and likely is not None:
@@ -207,27 +210,12 @@ def _unchecked(
             yield advisories.memory_not_checked(run, known)
 
 
-def _implausible_speed(
-    question: TrainingRunQuestion, need: RunNeed, rate: float, recorder: Recorder
-) -> Advisory | None:
+def _implausible_speed(given: GivenSpeed) -> Advisory | None:
     """A given utilisation or speed beside what the estimate says of the same run."""
-    run, snapshot = need.run, recorder.snapshot
-    if run.speed.kind == "estimated" or run.architecture is None:
-        return None
-    if not snapshot.architecture(run.architecture).has_layers:
-        return None
-    sizing = {"kind": "gpu_count", "gpu_count": need.gpu_count}
-    document = run.model_dump() | {"speed": EstimatedSpeed(), "sizing": sizing, "after": None}
-    estimated = type(run).model_validate(
-        document | {"architecture": run.architecture, "gpu": run.gpu}
-    )
-    aside = recorder_for(question, snapshot)
-    try:
-        found = planned(estimated, snapshot, aside)
-    except CoreError:
-        return None  # what cannot be estimated was given, and nothing is wrong with that
-    if not isinstance(found, RunNeed):
-        return None
+    run = given.need.run
     return advisories.implausible_measurement(
-        run.name, f"a speed of kind {run.speed.kind}", rate, speed_of(found, aside)
+        run.name,
+        f"a speed of kind {run.speed.kind}",
+        given.rate,
+        speed_of(given.estimated, given.recorder),
     )
