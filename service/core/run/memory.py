@@ -193,12 +193,14 @@ class MemoryModel:
         return axes.micro_batch_sequences * self.run.sequence_length_tokens / axes.context
 
     def _logits(self, axes: LayoutAxes, recorder: Recorder, stack: StackTraits, stage: Any) -> Any:
-        holds_head = np.equal(stage, axes.pipeline - 1)
+        loss, tokens = self.loss or stack.loss, self._tokens(axes)
+        if loss == "chunked":
+            tokens = np.minimum(tokens, recorder.assume("loss_chunk_tokens").value)
         return recorder.evaluate(
             training_memory.logits_bytes,
-            tokens=self._tokens(axes) * holds_head,
+            tokens=tokens * np.equal(stage, axes.pipeline - 1),
             vocab_size=self.parts.vocab_size,
-            bytes_per_logit=recorder.assume("bytes_per_logit", self.loss or stack.loss).value,
+            bytes_per_logit=recorder.assume("bytes_per_logit", loss).value,
             tensor_parallel=axes.tensor,
         )
 

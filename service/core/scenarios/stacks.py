@@ -15,8 +15,8 @@ SoftwareStack = Literal[
 ]
 """Stacks that the estimate tells apart."""
 AttentionKernel = Literal["stored", "flash_2", "vendor"]
-LossKind = Literal["plain", "typical", "upcast", "parallel", "fused"]
-"""How many copies of the logits a loss makes."""
+LossKind = Literal["plain", "typical", "upcast", "parallel", "fused", "chunked"]
+"""How many copies of the logits a loss makes; chunked computes the head, too, chunk by chunk."""
 
 
 @dataclass(frozen=True)

@@ -195,7 +195,8 @@ class TrainingRun(Value):
     adapter: Adapter | None = None
     """Low-rank adapter; null trains all weights."""
     loss: LossKind | None = None
-    """How many copies of the logits the loss makes; null takes what the stack usually has."""
+    """How many copies of the logits the loss makes; chunked holds those of a chunk of tokens alone.
+    Null takes what the stack usually has."""
     compute_precision: ComputePrecision = "bf16"
     """Precision of the matrix unit, whose dense peak utilisation is measured against."""
     layout: LayoutChoice = AutoLayout()

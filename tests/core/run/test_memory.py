@@ -175,6 +175,22 @@ def test_a_named_loss_decides_the_copies_of_the_logits():
     assert (plain, fused) == (8192 * 128256 * 24, 8192 * 128256 * 4)
 
 
+def test_a_chunked_loss_holds_the_logits_of_one_chunk():
+    # 1,024 of 8,192 tokens over Qwen's 151,936 words in FP32: 0.580 GiB in place of 4.637.
+    fields = {"architecture": "qwen3-8b", "sequence_length_tokens": 8192}
+    chunk = terms(axes(), loss="chunked", **fields).logits
+    assert chunk == 1024 * 151936 * 4
+    assert round(float(chunk) / 2**30, 3) == 0.580
+    whole = terms(axes(), loss="fused", **fields).logits
+    assert round(float(whole) / 2**30, 3) == 4.637
+    # More sequences of a micro-batch are no more than more chunks; tensor parallelism divides one.
+    assert terms(axes(micro_batch_sequences=4), loss="chunked", **fields).logits == chunk
+    assert terms(axes(tensor=2), loss="chunked", **fields).logits == chunk / 2
+    # A micro-batch that is shorter than a chunk is held whole.
+    short = terms(axes(), loss="chunked", **fields | {"sequence_length_tokens": 512}).logits
+    assert short == 512 * 151936 * 4
+
+
 def test_stacks_that_update_all_weights_at_once_hold_a_copy_of_them():
     # Llama 3.1 8B in pure bf16 on one GPU: 2 bytes a weight at the step, when no activations are
     # held: that is more than logits and activations of a short sequence.
