@@ -16,8 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from service.accuracy.scoring import FileScore, ScoredRow, summary
+from service.accuracy.serving.cells import Row
 from service.accuracy.serving.fit import HELD_OUT
-from service.accuracy.serving.rows import Row, ServingRow, resolved
+from service.accuracy.serving.rows import ServingRow, resolved
 from service.accuracy.serving.score import (
     cross_validate_serving,
     residual_names,

@@ -21,7 +21,7 @@ FileRows = list[dict[str, str]]
 def read_rows(path: Path) -> FileRows:
     """Rows of a CSV file."""
     with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+        return list(csv.DictReader(file, restval=""))
 
 
 def accuracy(

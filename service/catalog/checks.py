@@ -244,6 +244,7 @@ def aliases_are_clear(folder: CatalogFolder) -> Iterator[Finding]:
         "gpu": {located.entry.key for located in folder.gpus},
         "architecture": {located.entry.key for located in folder.architectures},
         "engine": engine_families(located.entry.name for located in folder.assumptions),
+        "format": {located.entry.key for located in folder.formats},
     }
     known = {(kind, plain_name(key)): key for kind in keys for key in keys[kind]}
     for located in folder.aliases:

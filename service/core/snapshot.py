@@ -32,7 +32,7 @@ class ReleaseRef(Value):
     """SHA-256 over the release's content."""
 
 
-AliasKind = Literal["gpu", "architecture", "engine"]
+AliasKind = Literal["gpu", "architecture", "engine", "format"]
 
 
 class Alias(Value):
@@ -208,6 +208,7 @@ class CatalogSnapshot:
             "gpu": self.gpus,
             "architecture": self.architectures,
             "engine": engine_families(self.assumptions),
+            "format": self.formats,
         }
         return key_named(kind, name, keys[kind], self.aliases)
 

@@ -88,6 +88,8 @@ def test_an_engine_is_found_by_any_of_its_names(name, key):
         ("architecture", "llama3.1-70b", "the nearest is 'llama-3.1-70b'"),
         ("architecture", "mistral-7b", "the nearest is 'mistral-7b-v0.3'; Ambiguous"),
         ("format", "nvfp-4", "the nearest is 'nvfp4'"),
+        ("format", "FP8_E4M3", "the nearest is 'fp8'"),
+        ("format", "AWQ", "the nearest is 'int4-group-128'"),
         # TensorRT-LLM has constants from 0.9 on, vLLM from 0.2 to 0.20 and later.
         ("engine", "trtllm-1.0", "the nearest is 'tensorrt-llm-1.0'"),
         ("engine", "trtllm-0.5", "the nearest is 'tensorrt-llm-0.9'"),

@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-from pydantic import ValidationError
-
 from service.core.architecture.model import ModelArchitecture
 from service.core.snapshot import CatalogSnapshot
 
@@ -16,12 +14,12 @@ def architecture_of(name: str, sizes: str, snapshot: CatalogSnapshot) -> ModelAr
     key = snapshot.key_of("architecture", name) if name else None
     if key is not None and snapshot.architectures[key].has_layers:
         return snapshot.architectures[key]
-    described: dict[str, Any] = json.loads(sizes) if sizes else {}
-    if any(not described.get(field) for field in NEEDED):
-        return None
     try:
+        described = json.loads(sizes) if sizes else {}
+        if any(not described.get(field) for field in NEEDED):
+            return None
         return ModelArchitecture.model_validate(_document(name, described))
-    except ValidationError:
+    except (ValueError, TypeError, AttributeError):  # sizes that are none, or of no architecture
         return None
 
 

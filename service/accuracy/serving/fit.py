@@ -117,7 +117,7 @@ def logs(cases: Sequence[ServingRow], factors: Mapping[str, Any], recorder: Reco
     for case in cases:
         engine = engine_qualifiers(recorder.snapshot, case.engine, pointer="")
         look = FactorLookup(recorder, engine, factors=factors)
-        ratio = predicted(case, look, recorder) / float(case.row["measured_value"])
+        ratio = predicted(case, look, recorder) / case.measured
         rows.append(np.log(np.maximum(ratio, 1e-9)))
     width = max(np.size(row) for row in rows)
     return np.stack([np.broadcast_to(row, width) for row in rows])

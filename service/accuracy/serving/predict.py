@@ -4,18 +4,21 @@ A row is predicted by its test as it was run: clients that always keep a request
 that all wait at the start, arrivals at random, or the most that stays within latency limits.
 """
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from service.accuracy.serving.rows import ServingRow, Unpredictable, limits_s, number
+from service.accuracy.serving.cells import Unpredictable, fraction, positive, text
+from service.accuracy.serving.rows import ServingRow, limits_s
 from service.core.recorder import Recorder
 from service.core.replica.constants import memory_constants, serving_constants
 from service.core.replica.lookup import Lookup
 from service.core.replica.passes import Traffic
 from service.core.replica.search import Footprint, room_of
+from service.core.replica.shape import Layout
 from service.core.replica.speed import Speed, SteadyState
 from service.core.units import BYTES_PER_GIB
 
@@ -32,6 +35,7 @@ FIRST_TOKEN_QUEUE = 3.4
 """Prompts that one waits behind at the 99th percentile when prompts take half of the time."""
 POISSON_STEPS = 0.73
 """Decode steps between an arrival at random and the start of its prompt."""
+NO_ROOM = "weights leave no room for a cache"
 OFFLINE_SHARE = 0.94
 """Most that a server within limits reaches of the throughput without any."""
 
@@ -75,6 +79,8 @@ class Prediction:
     def most_running(self) -> Any:
         """Requests that the replica can run at once."""
         room = room_of(self.footprint, self.case.layout, self.recorder)
+        if np.all(room.running_limit <= 0) and not self.case.is_alone:
+            raise Unpredictable(NO_ROOM)
         engine = self.footprint.memory.running_requests_maximum * self.case.layout.data_parallel
         return np.maximum(np.minimum(np.floor(room.running_limit), engine), 1.0)
 
@@ -141,7 +147,7 @@ class Prediction:
             time = state.prefill_s + output * state.tpot_mean_s
             count = test_requests(case)
             return np.minimum(count / (count / case.requests + time), state.units_per_s)
-        if case.batch == "engine" and "trtllm" in case.row["engine"]:
+        if case.batch == "engine" and case.runtime == "tensorrt-llm":
             return state.units_per_s / (1 + FINITE_TAIL * running / test_requests(case))
         return state.units_per_s
 
@@ -195,13 +201,16 @@ class Prediction:
 
     def pool_bytes(self) -> Any:
         """Memory of one GPU for the cache, at the utilisation that the row states."""
-        stated = number(self.case.row["gpu_memory_utilization"])
+        stated = fraction(self.case.row, "gpu_memory_utilization")
         footprint, layout = self.footprint, self.case.layout
         room = room_of(footprint, layout, self.recorder)
         usual = footprint.memory.utilization_fraction
         share = usual if stated is None or np.all(usual == 1) else stated
         difference = (share - usual) * self.case.shape.available_bytes
-        return np.maximum(room.pool_bytes + footprint.memory.free_fraction * difference, 1.0)
+        pool = room.pool_bytes + footprint.memory.free_fraction * difference
+        if np.all(pool <= 0):
+            raise Unpredictable(NO_ROOM)
+        return np.maximum(pool, 1.0)
 
     def pool_tokens(self, length: float | None) -> Any:
         """Tokens of sequences of this length that fit; of a first token where no length is said."""
@@ -235,22 +244,35 @@ def predicted(case: ServingRow, look: Lookup, recorder: Recorder) -> Any:
     Raises:
         Unpredictable: If no estimate answers what was measured.
     """
-    metric, row = case.row["measured_metric"], case.row
+    metric, row = text(case.row, "measured_metric"), case.row
     found = Prediction(case, look, recorder)
     if metric in _DIRECT:
         return _DIRECT[metric](found)
-    if metric in {"output_tokens_per_s", "input_tokens_per_s", "requests_per_s"}:
-        tokens = {"output": case.output_tokens, "input_t": case.input_tokens}
-        factor = next((n for start, n in tokens.items() if metric.startswith(start)), 1.0)
-        scale = {"gpu": 1 / case.layout.gpu_count, "replica": 1.0}.get(row["per"])
-        return found.units_per_s * factor * (scale or case.replica_count)
-    if metric.startswith(("tpot_ms", "itl_ms")):
-        return 1e3 * found.tpot_s
-    if metric.startswith("ttft_ms"):
-        return 1e3 * found.first_token_s
+    rate = _RATE.fullmatch(metric)
+    if rate is not None:
+        per = "gpu" if rate["per"] == "_per_gpu" else row["per"]
+        scale = {"gpu": 1 / case.layout.gpu_count, "replica": 1.0}.get(per, case.replica_count)
+        return found.units_per_s * _units(case, rate["what"]) * scale
+    time = _TIME.fullmatch(metric)
+    if time is not None:
+        seconds = found.first_token_s if time["what"] == "ttft" else found.tpot_s
+        return seconds * (1e3 if time["unit"] == "ms" else 1.0)
     if metric.startswith("usd_per_million"):
         return _cost(case, found, metric)
-    raise Unpredictable(f"no estimate of {metric}")
+    raise Unpredictable(f"no estimate of {metric or 'what is not named'}")
+
+
+_RATE = re.compile(
+    r"(?P<what>output_tokens|input_tokens|total_tokens|requests)_per_s(?P<per>_per_gpu)?"
+)
+_TIME = re.compile(r"(?P<what>tpot|itl|ttft)_(?P<unit>ms|s)(_(mean|median|p\d\d))?")
+
+
+def _units(case: ServingRow, what: str) -> float:
+    """How many of what is counted one request makes."""
+    read, written = case.input_tokens, case.output_tokens
+    made = {"output_tokens": written, "input_tokens": read, "total_tokens": read + written}
+    return made.get(what, 1.0)
 
 
 def _whole_request_ms(found: Prediction) -> Any:
@@ -262,7 +284,7 @@ def _whole_request_ms(found: Prediction) -> Any:
 
 
 def _cost(case: ServingRow, found: Prediction, metric: str) -> Any:
-    price = number(case.row["usd_per_gpu_hour"])
+    price = positive(case.row, "usd_per_gpu_hour")
     if price is None:
         raise Unpredictable("price of a GPU-hour not stated")
     if "lengths" in case.assumed:
@@ -273,7 +295,7 @@ def _cost(case: ServingRow, found: Prediction, metric: str) -> Any:
 
 
 def _sequences(found: Prediction) -> Any:
-    length = number(found.case.row["max_model_len"])
+    length = positive(found.case.row, "max_model_len")
     if length is None:
         raise Unpredictable("length of a sequence not stated")
     return found.pool_tokens(length) / length
@@ -282,7 +304,7 @@ def _sequences(found: Prediction) -> Any:
 def _device_memory_gb(found: Prediction) -> Any:
     """What a device holds: an engine's share, or weights and the cache of a static batch."""
     case = found.case
-    if number(case.row["gpu_memory_utilization"]):
+    if fraction(case.row, "gpu_memory_utilization"):
         raise Unpredictable("an allocation by setting, not a need")
     length = case.input_tokens + case.output_tokens
     shape, layout = case.shape, case.layout
@@ -295,10 +317,16 @@ def _device_memory_gb(found: Prediction) -> Any:
 _DIRECT = {
     "decode_tokens_per_s_bs1": lambda found: 1 / found.state(1.0).decode_step_s,
     "decode_tokens_per_s": lambda found: found.running / found.state(found.running).decode_step_s,
+    "output_tokens_per_s_per_user": lambda found: 1 / found.tpot_s,
+    "kv_bytes_per_token": lambda found: found.case.shape.token_bytes_per_gpu(
+        found.recorder, Layout(1, 1)
+    ),
     "e2e_latency_ms": _whole_request_ms,
     "e2e_latency_ms_mean": _whole_request_ms,
     "prefill_tokens_per_s": lambda found: found.case.input_tokens / found.first_token_s,
-    "gpu_kv_cache_tokens": lambda found: found.pool_tokens(number(found.case.row["max_model_len"])),
+    "gpu_kv_cache_tokens": lambda found: found.pool_tokens(
+        positive(found.case.row, "max_model_len")
+    ),
     "max_concurrency_at_max_model_len": _sequences,
     "kv_pool_gib_per_gpu": lambda found: found.pool_bytes() / BYTES_PER_GIB,
     "model_load_gib_per_gpu": lambda found: found.weights_gib(),

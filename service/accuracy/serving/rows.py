@@ -1,44 +1,41 @@
 """Rows of serving results, resolved to a replica: what is given, and rules for what is not."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from service.accuracy.serving.architecture import architecture_of
-from service.accuracy.serving.engines import engine_of
+from service.accuracy.serving.cells import (
+    Row,
+    Unpredictable,
+    as_number,
+    count,
+    number,
+    positive,
+    text,
+)
+from service.accuracy.serving.engines import engine_of, runtime_of
 from service.core.architecture.model import ModelArchitecture
 from service.core.hardware import Gpu
 from service.core.recorder import Recorder
 from service.core.replica.search import legal_tensor_parallel
-from service.core.replica.shape import Layout, ReplicaShape, matrix_mode
+from service.core.replica.shape import WIDE_BITS, Layout, ReplicaShape, matrix_mode
 from service.core.run.memory import available_bytes
 from service.core.snapshot import CatalogSnapshot
 
-Row = Mapping[str, str]
 Batch = Literal["given", "engine", "latency limit", "arrivals"]
 
 OLD_VLLM = "vllm-before-0.8"
-FORMATS = {
-    "fp16": "bf16",
-    "bf16": "bf16",
-    "fp8": "fp8",
-    "nvfp4": "nvfp4",
-    "mxfp4": "mxfp4",
-    "int4": "int4-group-128",
-    "uint4": "int4-group-128",
-    "w4a16": "int4-group-128",
-    "q4_k_m": "int4-group-128",
-    "int8": "int8",
-    "w8a16": "int8",
-    "w8a8": "int8",
-}
+RECORDS_MEAN = {"fp16": "bf16", "int4": "int4-group-128"}
+"""Formats that a record's word stands for, where the catalog's own key is another's."""
 CACHE_IN_8_BIT = {"tensorrt-llm", "mlperf-submission"}
 """Engines that keep the cache of 8-bit and narrower weights in 8 bit."""
 SWEPT_IN_8_BIT = {"vllm", "sglang"}
 """Engines whose current benchmarks of such weights do the same; their memory logs do not."""
+ENDLESS = {"inf", "infinite", "infinity"}
+"""A rate at which all requests arrive at the start."""
 SPEEDS = {"offline_throughput", "online_throughput", "tpot", "ttft"}
 UNSTATED_INPUT_TOKENS = 512
 UNSTATED_OUTPUT_TOKENS = 1000
@@ -54,21 +51,16 @@ USUAL_LIMITS_S = (2.0, 0.2)
 """Limits of the most common server benchmark, where a row that kept limits does not say which."""
 
 
-class Unpredictable(Exception):
-    """A row that cannot be predicted, and why."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
 @dataclass(frozen=True)
 class ServingRow:
     """A row with everything resolved that its prediction depends on."""
 
     row: Row
+    measured: float
     shape: ReplicaShape
     engine: str
+    runtime: str | None
+    """What ran, a tuned submission too, without its version."""
     layout: Layout
     replica_count: float
     input_tokens: float
@@ -109,38 +101,38 @@ def family_of(engine: str) -> str:
     return name
 
 
-def number(text: str) -> float | None:
-    """A cell as a number; None when it is empty or says something else."""
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
 def resolved(row: Row, snapshot: CatalogSnapshot, recorder: Recorder) -> ServingRow:
     """Resolve a row by the catalog's names.
 
     Raises:
         Unpredictable: If the row names what the catalog does not hold or lacks what it needs.
     """
-    gpu, architecture = _gpu(row, snapshot), architecture_of(row["model"], row["arch"], snapshot)
+    gpu, architecture = (
+        _gpu(row, snapshot),
+        architecture_of(text(row, "model"), text(row, "arch"), snapshot),
+    )
     if architecture is None:
         raise Unpredictable("architecture not known")
-    engine = engine_of(row["engine"], row["engine_version"], snapshot)
+    engine = engine_of(text(row, "engine"), text(row, "engine_version"), snapshot)
     if engine is None:
         raise Unpredictable("engine not known")
     assumed: list[str] = []
     shape = _shape(row, architecture, gpu, recorder, assumed)
-    cached = snapshot.formats[_cache_format(row, shape, family_of(engine), assumed)]
+    cached = snapshot.formats[_cache_format(row, shape, family_of(engine), snapshot, assumed)]
     shape = replace(shape, kv_format=cached)
     layout = _layout(row, shape, recorder, assumed)
-    gpu_count = number(row["gpu_count"]) or float(layout.gpu_count)
+    gpu_count = number(row, "gpu_count") or float(layout.gpu_count)
     lengths = _lengths(row, assumed)
     batch, requests = _batch(row, gpu_count / layout.gpu_count)
+    measured = positive(row, "measured_value")
+    if measured is None:
+        raise Unpredictable("measured value not stated")
     return ServingRow(
         row=row,
+        measured=measured,
         shape=shape,
         engine=engine,
+        runtime=runtime_of(text(row, "engine"), snapshot),
         layout=layout,
         replica_count=max(gpu_count / layout.gpu_count, 1.0),
         input_tokens=lengths[0],
@@ -152,7 +144,7 @@ def resolved(row: Row, snapshot: CatalogSnapshot, recorder: Recorder) -> Serving
 
 
 def _gpu(row: Row, snapshot: CatalogSnapshot) -> Gpu:
-    key = snapshot.key_of("gpu", row["gpu"])
+    key = snapshot.key_of("gpu", text(row, "gpu"))
     if key is None:
         raise Unpredictable("GPU not known")
     gpu = snapshot.gpus[key]
@@ -167,10 +159,11 @@ def _shape(
     """The replica's shape, its cache in 16 bit."""
     formats = recorder.snapshot.formats
     available = available_bytes(gpu, recorder)
-    name = _format_name(row["weight_precision"].strip("?"), architecture, gpu)
+    written = text(row, "weight_precision").strip("? ")
+    name = _format_name(written, architecture, gpu, recorder.snapshot)
     if name is None:
         assumed.append("weight format")
-        room = 0.8 * available * (number(row["gpu_count"]) or 1)
+        room = 0.8 * available * (number(row, "gpu_count") or 1)
         count = architecture.parameter_count
         fitting = (k for k in ("bf16", "fp8") if count * formats[k].bytes_per_element <= room)
         name = next(fitting, "int4-group-128")
@@ -191,34 +184,44 @@ def _shape(
     )
 
 
-def _format_name(written: str, architecture: ModelArchitecture, gpu: Gpu) -> str | None:
-    if written == "fp4":
+def _format_name(
+    written: str, architecture: ModelArchitecture, gpu: Gpu, snapshot: CatalogSnapshot
+) -> str | None:
+    """The format that a record names; None where it names none."""
+    if written.lower() == "fp4":
         is_native = architecture.native_format == "mxfp4" or gpu.gpu_class == "cdna"
         return "mxfp4" if is_native else "nvfp4"
-    return FORMATS.get(written)
+    key = snapshot.key_of("format", written) if written else None
+    if written and key is None:
+        raise Unpredictable("weight format not known")
+    return RECORDS_MEAN.get(key, key) if key else None
 
 
-def _cache_format(row: Row, shape: ReplicaShape, family: str, assumed: list[str]) -> str:
-    written = row["kv_precision"]
+def _cache_format(
+    row: Row, shape: ReplicaShape, family: str, snapshot: CatalogSnapshot, assumed: list[str]
+) -> str:
+    written, formats = text(row, "kv_precision"), snapshot.formats
     if written:
-        return "fp8" if written in {"fp8", "int8"} else "bf16"
+        key = snapshot.key_of("format", written.strip("? "))
+        if key is None or formats[key].bits > WIDE_BITS:
+            raise Unpredictable("cache format not known")
+        return {8: "fp8", 16: "bf16"}.get(int(formats[key].bits), key)
     assumed.append("cache format")
     is_narrow = shape.weight_format.bits <= 8 and shape.gpu.peak_flop_per_s("fp8") is not None
-    is_tuned = family in CACHE_IN_8_BIT or "MLPerf" in row["engine_version"]
+    is_tuned = family in CACHE_IN_8_BIT
     is_swept = family in SWEPT_IN_8_BIT and row["kind"] in SPEEDS
     return "fp8" if is_narrow and (is_tuned or is_swept) else "bf16"
 
 
 def _layout(row: Row, shape: ReplicaShape, recorder: Recorder, assumed: list[str]) -> Layout:
     """As stated, else the fewest GPUs whose half holds the weights; the others are replicas."""
-    tensor, stages, data = (int(number(row[name]) or 0) for name in ("tp", "pp", "dp"))
-    experts = int(number(row["ep"]) or 1)
+    tensor, stages, data, experts = (count(row, name) for name in ("tp", "pp", "dp", "ep"))
     if tensor == 1 and stages <= 1 and not data and experts > 1:
         data = experts
     if tensor:
         return Layout(tensor, max(stages, 1), max(data, 1))
     assumed.append("layout")
-    gpus = int(number(row["gpu_count"]) or 8)
+    gpus = int(number(row, "gpu_count") or 8)
     degrees = [t for t in legal_tensor_parallel(shape) if t <= gpus and gpus % t == 0] or [1]
     limit = FITTING_FRACTION * shape.available_bytes
     whole = float(shape.weight_bytes_per_gpu(recorder, Layout(1, 1)))
@@ -249,7 +252,7 @@ def limits_s(row: Row) -> tuple[float, float]:
 def _lengths(row: Row, assumed: list[str]) -> tuple[float, float]:
     found = []
     for name, usual in (("isl", UNSTATED_INPUT_TOKENS), ("osl", UNSTATED_OUTPUT_TOKENS)):
-        stated = number(row[name])
+        stated = number(row, name)
         if stated is None:
             assumed.append("lengths")
         found.append(float(usual) if stated is None else stated)
@@ -258,13 +261,16 @@ def _lengths(row: Row, assumed: list[str]) -> tuple[float, float]:
 
 
 def _batch(row: Row, replicas: float) -> tuple[Batch, float]:
-    written, replicas = row["concurrency_or_batch"], max(replicas, 1.0)
-    count, rate = number(written), number(row["request_rate_qps"])
-    if count is not None:
-        return "given", max(count / replicas, 1.0)
+    written, replicas = text(row, "concurrency_or_batch").lower(), max(replicas, 1.0)
+    running = as_number(written)
+    if running is not None and running > 0:
+        return "given", max(running / replicas, 1.0)
+    if text(row, "request_rate_qps").lower() in ENDLESS:
+        return "engine", np.inf
+    rate = positive(row, "request_rate_qps")
     if rate is not None:
         return "arrivals", rate / replicas
-    if written.startswith("SLA"):
+    if written.startswith("sla"):
         return "latency limit", np.inf
     if written.startswith("max") or row["kind"] in {"kv_capacity", "memory"}:
         return "engine", np.inf

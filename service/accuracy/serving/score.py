@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from service.accuracy.scoring import FileScore, ScoredRow, Split, UnpredictedRow
+from service.accuracy.serving.cells import Row, Unpredictable, text
 from service.accuracy.serving.fit import FactorLookup, HeldOut, folds_of
 from service.accuracy.serving.predict import predicted
 from service.accuracy.serving.roofline import plain_roofline
-from service.accuracy.serving.rows import Row, ServingRow, Unpredictable, resolved
+from service.accuracy.serving.rows import ServingRow, resolved
 from service.core.errors import NoConstants
 from service.core.recorder import Recorder
 from service.core.replica.lookup import Lookup, engine_qualifiers
@@ -84,7 +85,7 @@ def _resolved(
     row: Row, snapshot: CatalogSnapshot, recorder: Recorder
 ) -> ServingRow | UnpredictedRow | None:
     """The row resolved, why it cannot be, or None for a row that is not to be scored."""
-    if (row.get("quality") or "A") not in {"A", "B"}:
+    if (text(row, "quality") or "A").upper() not in {"A", "B"}:
         return None
     try:
         return resolved(row, snapshot, recorder)
@@ -131,6 +132,8 @@ def _estimate(case: ServingRow, factors: Factors, recorder: Recorder) -> ScoredR
     except NoConstants:
         reason = f"no constants of GPU class {case.shape.gpu.gpu_class}"
         return UnpredictedRow(case.row["id"], case.row["kind"], reason)
+    if not (np.isfinite(value) and value > 0):
+        return UnpredictedRow(case.row["id"], case.row["kind"], "no finite estimate")
     return _scored(case, value, band)
 
 
@@ -149,7 +152,7 @@ def _scored(case: ServingRow, value: float, band: Any, suffix: str = "") -> Scor
         predicted=value,
         low=value * float(np.exp(band[0])),
         high=value * float(np.exp(band[1])),
-        actual=float(row["measured_value"]),
+        actual=case.measured,
         higher_is_better=row["kind"] not in LOWER_IS_BETTER,
     )
 
