@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from service.core.errors import InvalidScenario
 from service.core.formulas.communication import LARGEST_SERVER_GPU_COUNT
 from service.core.formulas.training_time import stage_share
-from service.core.parallelism import GivenLayout, ParallelLayout, canonical_sharding
+from service.core.parallelism import GivenLayout, canonical_sharding
 from service.core.parallelism.axes import FULL, HYBRID, RECOMPUTES, SHARDINGS, LayoutAxes
+from service.core.value import MAX_COUNT
 
 MICRO_BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 VIRTUAL_STAGES = range(1, 21)
@@ -107,10 +108,10 @@ class LayoutRules:
         return [
             Condition(
                 # Embedding and head count as layers: balanced pipelines give the end stages less.
-                "a layer for every pipeline chunk",
+                "a layer for every pipeline chunk, embedding and head counted",
                 np.less_equal(chunks, self.layer_count + 2),
                 chunks,
-                self.layer_count,
+                self.layer_count + 2,
             ),
             Condition(
                 "context_parallel divides the sequence",
@@ -261,7 +262,9 @@ class LayoutRules:
         return whole & alone & divides
 
     def lighter(self, axes: LayoutAxes) -> LayoutAxes:
-        """One layout with more sharding, smaller micro-batches or more recompute, itself first.
+        """One layout with more sharding, smaller micro-batches, more recompute, itself first.
+
+        Or with sequence parallelism, where tensor parallelism leaves it out.
 
         Under a pipeline, gradients wait whole for all micro-batches: more than zero_1 is not tried.
         """
@@ -270,12 +273,23 @@ class LayoutRules:
         further = (highest,) if given == HYBRID else range(given + 1, highest + 1)
         smaller = [size for size in reversed(MICRO_BATCHES) if size < batch]
         again = [index for index in self.recomputes if index > axes.recompute]
-        sharding, micro_batch, recompute = _crossed(
-            (given, *further), (batch, *smaller), (int(axes.recompute), *again)
+        unsplit = axes.tensor > 1 and not axes.sequence_parallel
+        sequence_parallel = (bool(axes.sequence_parallel), *([True] if unsplit else []))
+        sharding, micro_batch, recompute, split = _crossed(
+            (given, *further), (batch, *smaller), (int(axes.recompute), *again), sequence_parallel
         )
         return self._varied(
-            axes, sharding=sharding, micro_batch_sequences=micro_batch, recompute=recompute
+            axes,
+            sharding=sharding,
+            micro_batch_sequences=micro_batch,
+            recompute=recompute,
+            sequence_parallel=split > 0,
         )
+
+    def less_interleaved(self, axes: LayoutAxes) -> LayoutAxes:
+        """One layout with fewer chunks a stage, most first, down to plain stages."""
+        most = min(int(axes.virtual) - 1, (self.layer_count + 2) // int(axes.pipeline))
+        return self._varied(axes, virtual=np.arange(most, 0, -1))
 
     def wider(self, axes: LayoutAxes) -> LayoutAxes:
         """One layout with more copies, fewest first."""
@@ -303,7 +317,8 @@ class LayoutRules:
         """GPU counts on which at least one of these splits is legal, ascending."""
         copies = np.unique(degrees.tensor * degrees.pipeline * degrees.context)
         batches = np.array(_divisors((self.batch_sequences,), MOST_COPIES))
-        return [int(count) for count in np.unique(np.outer(copies, batches))]
+        counts = np.unique(np.outer(copies, batches))
+        return [int(count) for count in counts[counts <= MAX_COUNT]]
 
 
 def given_degrees(given: GivenLayout) -> LayoutAxes:
@@ -336,38 +351,6 @@ def on_gpus(given: GivenLayout, gpu_count: int, batch_sequences: int) -> LayoutA
     split = {name: None if column is None else column.item() for name, column in named.items()}
     changed = {"data": data, "micro_batch_count": max(1, batch_sequences // per_step)}
     return LayoutAxes(**split | changed)
-
-
-def nearest(candidates: LayoutAxes, wanted: LayoutAxes) -> LayoutAxes | None:
-    """The candidate whose degrees differ least, by the sum of their logarithmic distances."""
-    if len(candidates.tensor) == 0:
-        return None
-    names = ("tensor", "pipeline", "virtual", "context", "expert", "micro_batch_sequences")
-    distance = sum(
-        abs(np.log(getattr(candidates, name)) - np.log(getattr(wanted, name))) for name in names
-    )
-    distance = distance + 0.01 * (candidates.sharding != wanted.sharding)
-    distance = distance + 0.01 * (candidates.recompute != wanted.recompute)
-    return candidates.take(int(np.argmin(distance)))
-
-
-def described(layout: ParallelLayout) -> str:
-    """A layout in words: degrees above one, and what is not as usual."""
-    degrees = (
-        "tensor_parallel",
-        "pipeline_parallel",
-        "virtual_pipeline_stages",
-        "context_parallel",
-        "expert_parallel",
-    )
-    parts = [f"{name} {size}" for name in degrees if (size := getattr(layout, name)) > 1]
-    if layout.expert_tensor_parallel is not None:
-        parts.append(f"expert_tensor_parallel {layout.expert_tensor_parallel}")
-    if layout.tensor_parallel > 1 and not layout.sequence_parallel:
-        parts.append("sequence_parallel false")
-    parts.append(f"data_parallel {layout.data_parallel}")
-    parts.append(f"micro_batch_sequences {layout.micro_batch_sequences}")
-    return f"{', '.join(parts)}, sharding {layout.sharding}, recompute {layout.recompute}"
 
 
 def _divisors(counts: tuple[int, ...], most: int) -> list[int]:

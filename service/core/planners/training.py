@@ -13,9 +13,10 @@ from service.core.formulas.calendar import first_day, midnight
 from service.core.parallelism.rules import on_gpus
 from service.core.pooling.workloads import LAST_MOMENT, RunNeed
 from service.core.recorder import Recorder
-from service.core.run.case import RunCase, missing_peak, resolve
-from service.core.run.choice import Choice, choose, rate_of
+from service.core.run.case import RunCase, resolve
+from service.core.run.choice import Choice, choose
 from service.core.run.hours import RunHours, run_hours
+from service.core.run.rates import missing_peak, rate_of
 from service.core.run.sizing import count_for_budget, count_for_deadline, tokens_for
 from service.core.scenarios.scenario import Horizon
 from service.core.scenarios.training_run import TrainingRun

@@ -10,7 +10,7 @@ from service.core.errors import InvalidScenario
 from service.core.estimates import Infeasibility, InfeasibilityCode
 from service.core.factors import positive
 from service.core.failures.model import FailureModel, failure_model
-from service.core.hardware import ComputePrecision, Gpu, PeakRates
+from service.core.hardware import Gpu
 from service.core.parallelism import GivenLayout
 from service.core.parallelism.axes import RECOMPUTES, LayoutAxes
 from service.core.parallelism.rules import LayoutRules, given_degrees
@@ -318,22 +318,4 @@ def _rules(
             index for index, name in enumerate(RECOMPUTES) if name != "selective" or stored
         ),
         pointer=pointer,
-    )
-
-
-def missing_peak(case: RunCase) -> Infeasibility | None:
-    """The compute precision has no dense peak on this GPU, so no utilisation means anything."""
-    if case.speed is None:
-        return None
-    wanted: list[ComputePrecision] = [case.run.compute_precision]
-    if case.run.speed.kind == "estimated":
-        wanted.append("bf16")
-    missing = next((p for p in wanted if case.gpu.peak_flop_per_s(p) is None), None)
-    if missing is None:
-        return None
-    offered = [name for name in PeakRates.model_fields if getattr(case.gpu.peak_tflops, name)]
-    return case.refusal(
-        "format",
-        f"dense peak of {missing} on {case.gpu.key}",
-        f"compute_precision {' or '.join(offered)}, which {case.gpu.name} has",
     )

@@ -8,32 +8,41 @@ from typing import Any, Literal
 import numpy as np
 
 from service.core.parallelism.axes import LayoutAxes
-from service.core.parallelism.rules import described, nearest
+from service.core.parallelism.near import described, nearest
 from service.core.run.case import LayoutModels, RunCase
 from service.core.run.memory import available_bytes
+from service.core.run.rates import possible_rates
+from service.core.scenarios.stacks import LossKind
 from service.core.scenarios.training_state import Offload
 
 ChangeKind = Literal[
     "sharding",
     "micro_batch",
     "recompute",
+    "sequence_parallel",
+    "loss",
     "several",
     "other_layout",
     "more_gpus",
     "offload",
 ]
-"""What is changed to make a run fit; several is more than one of the first three."""
+"""What is changed to make a run fit; several is more than one of the first five."""
 
 FIX_ATTEMPTS = 40
 """GPU counts that are tried to name the smallest on which a run fits."""
 FURTHER_STEP = 1.2
 """Factor between the counts that are tried after those."""
+WORTH_MORE = 1.05
+"""A change that holds a smaller one is named beside it where it keeps so much more speed."""
 KNOBS: dict[str, ChangeKind] = {
     "sharding": "sharding",
     "micro_batch_sequences": "micro_batch",
     "recompute": "recompute",
+    "sequence_parallel": "sequence_parallel",
 }
 """What can change without moving weights to other GPUs, in the order in which it is named."""
+LEAN_LOSSES: tuple[LossKind, ...] = ("fused", "chunked")
+"""Losses that any stack can be given, the one that changes less first."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +55,12 @@ class Change:
     """The layout as changed."""
     needed_bytes: float
     """What its fullest GPU then holds."""
+    rate: float
+    """Tokens per second and GPU with it."""
     offload: Offload | None = None
     """What is then kept on the host, where that is the change."""
+    loss: LossKind | None = None
+    """The loss, where that is changed."""
 
 
 def judged(case: RunCase, layouts: LayoutModels, axes: LayoutAxes) -> tuple[Any, Any, float]:
@@ -71,62 +84,156 @@ def least_axes(case: RunCase, gpu_count: int) -> LayoutAxes | None:
     return axes.take(int(np.argmin(judged(case, case.layouts, axes)[1])))
 
 
-def changes_that_fit(case: RunCase, layouts: LayoutModels, axes: LayoutAxes) -> tuple[Change, ...]:
+def changes_that_fit(
+    case: RunCase, layouts: LayoutModels, axes: LayoutAxes, among: LayoutAxes | None = None
+) -> tuple[Change, ...]:
     """What makes a layout fit, the smallest change of each kind, each counted again.
 
-    First those on the same GPUs (more sharding, smaller micro-batches, more recompute, alone before
-    together; then the nearest other layout), then more GPUs, then state kept on the host.
+    First those on the same GPUs, those that keep most speed before others (more sharding, smaller
+    micro-batches, more recompute, sequence parallelism, a leaner loss, alone or together; or the
+    nearest other layout), then more GPUs, then state kept on the host.
+
+    Args:
+        case: The run.
+        layouts: What judges its layouts.
+        axes: The layout that does not fit.
+        among: All layouts on these GPUs where the run names none: there only the loss can change.
     """
     count = int(axes.gpu_count)
-    found = list(_lighter(case, layouts, axes))
-    other = _other_layout(case, layouts, axes) if not found else None
+    if among is None:
+        found = list(_lighter(case, layouts, axes))
+        if not found:
+            found = [change] if (change := _other_layout(case, layouts, axes)) else []
+    else:
+        found = [change] if (change := _leaner_loss(case, layouts, among)) else []
+    more = None if among is not None else _wider(case, layouts, axes)
+    more = more or on_more_gpus(case, layouts, count)
+    offload = _offloaded(case, layouts, axes)
+    fastest = sorted(found, key=lambda change: -change.rate)
+    return tuple(change for change in (*fastest, more, offload) if change)
+
+
+def _wider(case: RunCase, layouts: LayoutModels, axes: LayoutAxes) -> Change | None:
+    """The same layout on as few more GPUs as make it fit."""
     wider = layouts.rules.wider(axes)
     small, needed, _ = judged(case, layouts, wider)
-    fits = layouts.rules.legal(wider, wider.gpu_count) & small
-    if fits.any():
-        first = int(np.argmax(fits))
-        more = wider.take(first)
-        text = f"this layout on {int(more.gpu_count)} GPUs"
-        found.append(Change("more_gpus", text, more, float(needed[first])))
-    else:
-        found += [change] if (change := on_more_gpus(case, layouts, count)) else []
-    offload = _offloaded(case, layouts, axes)
-    return tuple(change for change in (*([other] if other else []), *found, offload) if change)
+    rates = possible_rates(case, wider)
+    fits = layouts.rules.legal(wider, wider.gpu_count) & small & (rates > 0)
+    if not fits.any():
+        return None
+    first = int(np.argmax(fits))
+    more = wider.take(first)
+    text = f"this layout on {int(more.gpu_count)} GPUs"
+    return Change("more_gpus", text, more, float(needed[first]), float(rates[first]))
+
+
+def _losses(
+    case: RunCase, layouts: LayoutModels, axes: LayoutAxes
+) -> Iterator[tuple[LossKind | None, LayoutModels]]:
+    """The loss as it is, as None, and those that hold less, with what judges layouts with each."""
+    yield None, layouts
+    quiet = case.recorder.off()
+    held = layouts.memory.terms(axes, quiet).logits
+    for loss in LEAN_LOSSES:
+        leaner = replace(layouts, memory=replace(layouts.memory, loss=loss))
+        if np.any(leaner.memory.terms(axes, quiet).logits < held):
+            yield loss, leaner
+
+
+def _leaner_loss(case: RunCase, layouts: LayoutModels, among: LayoutAxes) -> Change | None:
+    """The first loss that holds little enough on some layout, on the fastest of them."""
+    rates = None
+    for loss, models in _losses(case, layouts, among):
+        fits, needed, _ = judged(case, models, among)
+        if loss is None or not fits.any():
+            continue
+        rates = possible_rates(case, among) if rates is None else rates
+        best = int(np.argmax(np.where(fits, rates, 0.0)))
+        if fits[best] and rates[best] > 0:
+            total, rate = float(needed[best]), float(rates[best])
+            return Change("loss", f"loss {loss}", among.take(best), total, rate, loss=loss)
+    return None
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """A change of one layout on the same GPUs that fits."""
+
+    change: Change
+    knobs: frozenset[str]
+    """What it changes."""
+    steps: float
+    """By how much in all."""
+
+
+def _tried_with(
+    case: RunCase, layouts: LayoutModels, axes: LayoutAxes, loss: LossKind | None
+) -> Iterator[_Tried]:
+    """Every change that fits with one loss."""
+    tried = layouts.rules.lighter(axes)
+    small, needed, _ = judged(case, layouts, tried)
+    rates = possible_rates(case, tried)
+    fits = layouts.rules.legal(tried, int(axes.gpu_count)) & small & (rates > 0)
+    halvings = np.log2(axes.micro_batch_sequences / tried.micro_batch_sequences)
+    steps = (tried.sharding - axes.sharding) + (tried.recompute - axes.recompute) + halvings
+    for index in np.flatnonzero(fits):
+        lighter = tried.take(int(index))
+        changed = [name for name in KNOBS if getattr(lighter, name) != getattr(axes, name)]
+        if not changed and loss is None:
+            continue
+        layout = lighter.layout()
+        said = [f"{name} {_said(getattr(layout, name))}" for name in changed]
+        kinds: list[ChangeKind] = [KNOBS[name] for name in changed]
+        if loss is not None:
+            said.append(f"loss {loss}")
+            kinds.append("loss")
+        change = Change(
+            kinds[0] if len(kinds) == 1 else "several",
+            " and ".join(said),
+            lighter,
+            float(needed[index]),
+            float(rates[index]),
+            loss=loss,
+        )
+        yield _Tried(change, frozenset(kinds), float(steps[index]))
+
+
+def _said(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _lighter(case: RunCase, layouts: LayoutModels, axes: LayoutAxes) -> Iterator[Change]:
-    """Changes of sharding, micro-batch and recompute that fit, none of which holds another."""
-    tried = layouts.rules.lighter(axes)
-    small, needed, _ = judged(case, layouts, tried)
-    fits = layouts.rules.legal(tried, int(axes.gpu_count)) & small
-    changed = np.array([getattr(tried, name) != getattr(axes, name) for name in KNOBS])
-    halvings = np.log2(axes.micro_batch_sequences / tried.micro_batch_sequences)
-    steps = (tried.sharding - axes.sharding) + (tried.recompute - axes.recompute) + halvings
-    taken: list[set[str]] = []
-    for index in np.lexsort((steps, changed.sum(axis=0))):
-        knobs = {
-            name for name, is_changed in zip(KNOBS, changed[:, index], strict=True) if is_changed
-        }
-        if not fits[index] or not knobs or any(fewer <= knobs for fewer in taken):
-            continue
-        taken.append(knobs)
-        lighter = tried.take(int(index))
-        layout = lighter.layout()
-        text = " and ".join(f"{name} {getattr(layout, name)}" for name in KNOBS if name in knobs)
-        kind = KNOBS[next(iter(knobs))] if len(knobs) == 1 else "several"
-        yield Change(kind, text, lighter, float(needed[index]))
+    """Changes on the same GPUs that fit, none of which holds another that is about as fast."""
+    found = [
+        tried
+        for loss, models in _losses(case, layouts, axes)
+        for tried in _tried_with(case, models, axes, loss)
+    ]
+    found.sort(key=lambda tried: (len(tried.knobs), -tried.change.rate, tried.steps))
+    taken: list[_Tried] = []
+    for tried in found:
+        fewer = (one for one in taken if one.knobs <= tried.knobs)
+        if all(tried.change.rate >= WORTH_MORE * one.change.rate for one in fewer):
+            taken.append(tried)
+            yield tried.change
 
 
 def _other_layout(case: RunCase, layouts: LayoutModels, axes: LayoutAxes) -> Change | None:
     """The nearest layout on the same GPUs that fits."""
     count = int(axes.gpu_count)
     legal = layouts.rules.candidates(layouts.rules.degrees(), count)
-    near = nearest(legal.take(judged(case, layouts, legal)[0]), axes)
+    near = nearest(usable(case, layouts, legal), axes)
     if near is None:
         return None
     text = f"on {count} GPUs: {described(near.layout())}"
     total = judged(case, layouts, near)[1]
-    return Change("other_layout", text, near, float(total))
+    return Change("other_layout", text, near, float(total), float(possible_rates(case, near)))
+
+
+def usable(case: RunCase, layouts: LayoutModels, axes: LayoutAxes) -> LayoutAxes:
+    """Those of many layouts that fit and whose speed is known."""
+    fitting = axes.take(judged(case, layouts, axes)[0])
+    return fitting.take(possible_rates(case, fitting) > 0)
 
 
 def on_more_gpus(case: RunCase, layouts: LayoutModels, gpu_count: int) -> Change | None:
@@ -151,12 +258,14 @@ def _first_that_fits(
     """The first of these GPU counts on which any layout fits."""
     for count in counts:
         axes = layouts.rules.candidates(degrees, count, leanest=True)
-        fits, needed, _ = judged(case, layouts, axes)
-        if np.any(fits):
-            best = int(np.argmin(np.where(fits, needed, np.inf)))
-            least = axes.take(best)
+        able = usable(case, layouts, axes)
+        if len(able.tensor) > 0:
+            needed = judged(case, layouts, able)[1]
+            best = int(np.argmin(needed))
+            least = able.take(best)
             text = f"{count} GPUs, such as {described(least.layout())}"
-            return Change("more_gpus", text, least, float(needed[best]))
+            rate = float(possible_rates(case, least))
+            return Change("more_gpus", text, least, float(needed[best]), rate)
     return None
 
 
@@ -180,21 +289,35 @@ def _least_state_bytes(layouts: LayoutModels) -> float:
 
 
 def _offloaded(case: RunCase, layouts: LayoutModels, axes: LayoutAxes) -> Change | None:
-    """The same GPUs with as little as possible kept on the host, and the lightest layout."""
+    """The same GPUs with as little as possible kept on the host, on the fastest lighter layout."""
     offloads: tuple[Offload, ...] = ("optimizer", "optimizer_and_parameters")
     for offload in offloads if case.run.offload == "none" else ():
-        run = case.run.model_copy(update={"offload": offload})
-        rules = replace(layouts.rules, offloads_weights=offload == "optimizer_and_parameters")
-        kept = replace(layouts, rules=rules, memory=replace(layouts.memory, run=run))
-        tried = rules.lighter(axes)
-        small, needed, _ = judged(case, kept, tried)
-        fits = rules.legal(tried, int(axes.gpu_count)) & small
+        kept_case, kept = _keeping(case, layouts, offload)
+        tried = kept.rules.lighter(axes)
+        small, needed, _ = judged(kept_case, kept, tried)
+        rates = possible_rates(kept_case, tried)
+        fits = kept.rules.legal(tried, int(axes.gpu_count)) & small & (rates > 0)
         if fits.any():
-            first = int(np.argmax(fits))
-            lighter = tried.take(first)
+            best = int(np.argmax(np.where(fits, rates, 0.0)))
+            lighter = tried.take(best)
             text = f"offload {offload}, with {described(lighter.layout())}"
-            return Change("offload", text, lighter, float(needed[first]), offload)
+            total, rate = float(needed[best]), float(rates[best])
+            return Change("offload", text, lighter, total, rate, offload)
     return None
+
+
+def _keeping(
+    case: RunCase, layouts: LayoutModels, offload: Offload
+) -> tuple[RunCase, LayoutModels]:
+    """The same run with more of its state on the host."""
+    run = case.run.model_copy(update={"offload": offload})
+    rules = replace(layouts.rules, offloads_weights=offload == "optimizer_and_parameters")
+    kept = replace(layouts, rules=rules, memory=replace(layouts.memory, run=run))
+    speed = case.speed
+    if speed is not None:
+        mechanism = speed.mechanism and replace(speed.mechanism, offload=offload)
+        speed = replace(speed, run=run, mechanism=mechanism)
+    return replace(case, run=run, speed=speed, layouts=kept), kept
 
 
 def usable_counts(case: RunCase, layouts: LayoutModels, degrees: LayoutAxes) -> list[int]:

@@ -11,15 +11,8 @@ from service.core.estimates import Infeasibility
 from service.core.factors import Factor
 from service.core.parallelism import GivenLayout
 from service.core.parallelism.axes import LayoutAxes
-from service.core.parallelism.rules import (
-    BATCH_RULES,
-    Condition,
-    described,
-    given_degrees,
-    nearest,
-    on_gpus,
-)
-from service.core.recorder import Recorder
+from service.core.parallelism.near import described, distance, nearest
+from service.core.parallelism.rules import BATCH_RULES, Condition, given_degrees, on_gpus
 from service.core.run.case import HostNeed, LayoutModels, RunCase
 from service.core.run.changes import (
     FIX_ATTEMPTS,
@@ -28,10 +21,12 @@ from service.core.run.changes import (
     judged,
     on_fewer_gpus,
     on_more_gpus,
+    usable,
 )
 from service.core.run.memory import available_bytes
+from service.core.run.rates import check_known, is_possible, possible_rates, rate_of
 from service.core.units import BYTES_PER_GIB
-from service.core.value import MAX_COUNT
+from service.core.value import MAX_COUNT, MAX_TOKENS
 
 EQUAL_SPEED = 1e-9
 """Relative difference below which two layouts are equally fast."""
@@ -96,7 +91,7 @@ def ranked(case: RunCase, layouts: LayoutModels, gpu_count: int) -> RankedLayout
         return RankedLayouts(axes, none, none > 0, none > 0, none, 0.0)
     rate = np.broadcast_to(rate_of(case, axes, case.recorder.off())[0], shape)
     fits, needed, limit = judged(case, layouts, axes)
-    return RankedLayouts(axes, rate, _possible(case, axes, rate), fits, needed, limit)
+    return RankedLayouts(axes, rate, is_possible(case, axes, rate), fits, needed, limit)
 
 
 def choose(case: RunCase, gpu_count: int) -> Choice | Infeasibility:
@@ -107,6 +102,7 @@ def choose(case: RunCase, gpu_count: int) -> Choice | Infeasibility:
     """
     if case.layouts is None:
         return _below_floor(case, gpu_count) or _chosen(case, gpu_count, None)
+    check_known(case)
     uneven = _uneven_batch(case, case.layouts, gpu_count)
     if uneven is not None:
         return uneven
@@ -148,27 +144,13 @@ def _chosen(case: RunCase, gpu_count: int, axes: LayoutAxes | None) -> Choice:
     return Choice(gpu_count, axes, float(rate), tuple(factors))
 
 
-def rate_of(case: RunCase, axes: LayoutAxes | None, recorder: Recorder) -> tuple[Any, list[Factor]]:
-    """Tokens per second and GPU for one layout or many, and what an estimate rests on."""
-    speed = case.run.speed
-    if speed.kind == "measured":
-        recorder.note("training_tokens_per_s_per_gpu", speed.tokens_per_s_per_gpu)
-        return speed.tokens_per_s_per_gpu, []
-    if case.speed is None:
-        raise LookupError("a run without an architecture has a measured speed")
-    if speed.kind != "estimated":
-        return case.speed.given_rate(axes, recorder), []
-    if axes is None:
-        raise LookupError("a run without layers has a given speed")
-    return case.speed.estimated_rate(axes, recorder)
-
-
 def _uneven_batch(case: RunCase, layouts: LayoutModels, gpu_count: int) -> Infeasibility | None:
     """A batch that is no whole number of sequences would be cut in silence by a trainer."""
     batch, sequence = case.run.global_batch_tokens, case.run.sequence_length_tokens
     if batch % sequence == 0:
         return None
-    whole = (batch // sequence, batch // sequence + 1)
+    most = MAX_TOKENS // sequence
+    whole = tuple(count for count in (batch // sequence, batch // sequence + 1) if count <= most)
     # An open number of GPUs leaves any whole number of sequences legal.
     fix = " or ".join(_batch_text(count, sequence) for count in whole)
     if case.run.given_gpu_count is not None:
@@ -212,7 +194,8 @@ def _nearest_batch(case: RunCase, layouts: LayoutModels, gpu_count: int) -> str 
         unit = unit * given.micro_batch_sequences * woven
     wanted = case.run.global_batch_tokens / sequence
     multiples = np.unique([*(wanted // unit * unit), *((wanted // unit + 1) * unit)])
-    nearest_first = sorted(multiples[multiples >= 1], key=lambda count: abs(count - wanted))
+    allowed = multiples[(multiples >= 1) & (multiples <= MAX_TOKENS // sequence)]
+    nearest_first = sorted(allowed, key=lambda count: abs(count - wanted))
     for count in nearest_first[:FIX_ATTEMPTS]:
         if _works(*_with_batch(case, layouts, int(count)), gpu_count):
             return _batch_text(int(count), sequence)
@@ -235,12 +218,12 @@ def _works(case: RunCase, layouts: LayoutModels, gpu_count: int) -> bool:
     """Whether the run has a layout on so many GPUs, its own where it names one."""
     given = case.given_layout
     if given is None:
-        found = ranked(case, layouts, gpu_count)
-        return bool(np.any(found.possible & found.fits))
+        axes = layouts.rules.candidates(layouts.degrees, gpu_count)
+        return len(usable(case, layouts, axes).tensor) > 0
     axes = on_gpus(given, gpu_count, layouts.rules.batch_sequences)
     if layouts.rules.fault(axes, gpu_count) is not None:
         return False
-    return bool(judged(case, layouts, axes)[0])
+    return bool(judged(case, layouts, axes)[0]) and bool(possible_rates(case, axes) > 0)
 
 
 def _batch_text(sequences: int, sequence_tokens: int) -> str:
@@ -256,8 +239,9 @@ def _named(
     if fault is not None:
         return _illegal(case, layouts, given, gpu_count, fault)
     fits, needed, limit = judged(case, layouts, axes)
+    chosen = _chosen(case, gpu_count, axes)
     if fits:
-        return _chosen(case, gpu_count, axes)
+        return chosen
     fixes = changes_that_fit(case, layouts, axes)
     fix = fixes[0].text if fixes else NO_COUNT
     if needed < limit:
@@ -270,8 +254,7 @@ def _illegal(
 ) -> Infeasibility:
     """A layout that breaks a rule, with the nearest legal one and the nearest GPU counts."""
     rules = layouts.rules
-    legal = rules.candidates(rules.degrees(), gpu_count)
-    near = nearest(legal.take(judged(case, layouts, legal)[0]), given_degrees(given).take(0))
+    near = _nearest_legal(case, layouts, given, gpu_count)
     fixes = [f"on {gpu_count} GPUs: {described(near.layout())}"] if near else []
     if fault.limit in BATCH_RULES and (batch := _nearest_batch(case, layouts, gpu_count)):
         fixes.insert(0, batch)
@@ -293,6 +276,23 @@ def _illegal(
     )
 
 
+def _nearest_legal(
+    case: RunCase, layouts: LayoutModels, given: GivenLayout, gpu_count: int
+) -> LayoutAxes | None:
+    """The nearest layout that is legal and fits, of those that are searched or less interleaved."""
+    rules, wanted = layouts.rules, given_degrees(given).take(0)
+    axes = on_gpus(given, gpu_count, rules.batch_sequences)
+    searched = usable(case, layouts, rules.candidates(rules.degrees(), gpu_count))
+    plainer = rules.less_interleaved(axes)
+    plainer = usable(case, layouts, plainer.take(rules.legal(plainer, gpu_count)))
+    found = (nearest(searched, wanted), nearest(plainer, wanted))
+    return min(
+        (axes for axes in found if axes is not None),
+        key=lambda axes: float(distance(axes, wanted)),
+        default=None,
+    )
+
+
 def _fastest(case: RunCase, layouts: LayoutModels, gpu_count: int) -> Choice | Infeasibility:
     """The fastest legal layout that fits."""
     found = ranked(case, layouts, gpu_count)
@@ -309,10 +309,10 @@ def _fastest(case: RunCase, layouts: LayoutModels, gpu_count: int) -> Choice | I
     possible, needed = found.possible, found.needed_bytes
     if not possible.any():
         raise _impossible(case, gpu_count, is_known=bool(np.any(found.rate > 0)))
-    more = on_more_gpus(case, layouts, gpu_count)
-    fix = more.text if more else NO_COUNT
+    least = found.axes.take(int(np.argmin(np.where(possible, needed, np.inf))))
+    fixes = changes_that_fit(case, layouts, least, among=found.axes)
+    fix = fixes[0].text if fixes else NO_COUNT
     if np.any(possible & (needed < found.limit_bytes)):
-        least = found.axes.take(int(np.argmin(np.where(possible, needed, np.inf))))
         return _host_too_small(case, layouts.host_need(least, case.recorder.off()), fix)
     return _too_large(case, float(needed[possible].min()), found.limit_bytes, fix)
 
@@ -329,14 +329,6 @@ def _impossible(case: RunCase, gpu_count: int, *, is_known: bool) -> CoreError:
         f"no share of the bf16 peak is known for any legal layout on {gpu_count} "
         f"{case.gpu.key} in {case.run.compute_precision}"
     )
-
-
-def _possible(case: RunCase, axes: LayoutAxes, rate: Any) -> Any:
-    """Layouts whose speed is known, and under which the hardware would stay below its peak."""
-    if case.speed is None or case.speed.peak_flop_per_s is None:
-        return rate > 0
-    executed = case.speed.executed_flops_per_token(axes, case.recorder.off())
-    return (rate > 0) & (rate * executed <= case.speed.peak_flop_per_s)
 
 
 def _host_too_small(case: RunCase, need: HostNeed, fix: str) -> Infeasibility:

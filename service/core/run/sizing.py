@@ -10,7 +10,8 @@ from service.core.formulas import training_time
 from service.core.formulas.calendar import midnight
 from service.core.run.case import RunCase
 from service.core.run.changes import usable_counts
-from service.core.run.choice import Choice, choose, least_gpu_count, rate_of
+from service.core.run.choice import Choice, choose, least_gpu_count
+from service.core.run.rates import rate_of
 from service.core.scenarios.training_run import BudgetSizing, TokensSizing
 from service.core.units import SECONDS_PER_HOUR
 from service.core.value import MAX_COUNT, MAX_TOKENS

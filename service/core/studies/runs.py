@@ -6,8 +6,9 @@ from service.core.estimates import Infeasibility
 from service.core.parallelism.axes import LayoutAxes
 from service.core.parallelism.rules import on_gpus
 from service.core.recorder import Recorder
-from service.core.run.case import RunCase, missing_peak, resolve
+from service.core.run.case import RunCase, resolve
 from service.core.run.choice import Choice, choose
+from service.core.run.rates import missing_peak
 from service.core.scenarios.training_run import TrainingRun
 from service.core.snapshot import CatalogSnapshot
 

@@ -13,7 +13,8 @@ from service.core.run.case import LayoutModels, RunCase
 from service.core.run.changes import Change, ChangeKind, changes_that_fit, least_axes
 from service.core.run.choice import Choice
 from service.core.run.memory import COARSE_TERMS, MemoryTerms, available_bytes, verdict
-from service.core.scenarios.stacks import STACKS, SoftwareStack, stack_of
+from service.core.run.rates import possible_rates
+from service.core.scenarios.stacks import STACKS, LossKind, SoftwareStack, stack_of
 from service.core.scenarios.training_state import Offload
 from service.core.snapshot import CatalogSnapshot
 from service.core.studies.runs import (
@@ -93,6 +94,13 @@ class FittingChange(Value):
     """The layout then used."""
     offload: Offload
     """What is then kept on the host."""
+    loss: LossKind | None
+    """The loss then used; null for what the stack usually has."""
+    tokens_per_s_per_gpu: float | None
+    """Speed of one GPU then; null where the speed is given and so the same with all of them."""
+    speed_kept_fraction: float | None
+    """That speed over what the layout that does not fit would reach; null where either is not
+    known."""
     total_gib: float
     """Memory of the fullest GPU."""
     margin_gib: float
@@ -128,9 +136,10 @@ class TrainingMemoryAnswer(EstimateAnswer):
     host_memory_gib: HostMemory | None
     """What offloaded state takes of the hosts; null when nothing is offloaded."""
     nearest_fix: str | None
-    """The smallest change that fits, when it does not."""
+    """The change that comes first, when it does not."""
     fitting_changes: tuple[FittingChange, ...]
-    """Changes that make it fit, the smallest of each kind; empty when memory is not what lacks."""
+    """Changes that make it fit, the smallest of each kind: on the same GPUs, those that keep most
+    speed before others; then more GPUs, then the host; empty when memory is not what lacks."""
     serving: ServingBars | None
     """What serving the same model takes."""
 
@@ -173,7 +182,7 @@ def estimate_training_memory(
         held = np.mean([stage.total for stage in shown["stages"]]) * count
         # Changes are counted for the batch as it stands, so they do not mend another refusal.
         if not isinstance(found, Choice) and found.code == "memory":
-            shown |= {"fitting_changes": _changes(case, case.layouts, axes)}
+            shown |= {"fitting_changes": _changes(case, case.layouts, axes, count)}
     unchecked = memory_not_checked(case.run, case.architecture)
     return TrainingMemoryAnswer(
         **shared_fields(
@@ -267,20 +276,31 @@ def _host(case: RunCase, layouts: LayoutModels, axes: LayoutAxes) -> HostMemory 
     )
 
 
-def _changes(case: RunCase, layouts: LayoutModels, axes: LayoutAxes) -> tuple[FittingChange, ...]:
+def _changes(
+    case: RunCase, layouts: LayoutModels, axes: LayoutAxes, count: int
+) -> tuple[FittingChange, ...]:
     available = available_bytes(case.gpu, case.recorder.off())
+    among = None
+    if case.given_layout is None:
+        among = layouts.rules.candidates(layouts.degrees, count)
+    before = float(possible_rates(case, axes))
     return tuple(
-        _fitting(case, change, available) for change in changes_that_fit(case, layouts, axes)
+        _fitting(case, change, available, before)
+        for change in changes_that_fit(case, layouts, axes, among)
     )
 
 
-def _fitting(case: RunCase, change: Change, available: float) -> FittingChange:
+def _fitting(case: RunCase, change: Change, available: float, before: float) -> FittingChange:
+    is_estimated = case.run.speed.kind == "estimated"
     return FittingChange(
         kind=change.kind,
         change=change.text,
         gpu_count=int(change.axes.gpu_count),
         layout=change.axes.layout(),
         offload=change.offload or case.run.offload,
+        loss=change.loss or case.run.loss,
+        tokens_per_s_per_gpu=change.rate if is_estimated else None,
+        speed_kept_fraction=change.rate / before if is_estimated and before > 0 else None,
         total_gib=change.needed_bytes / BYTES_PER_GIB,
         margin_gib=(available - change.needed_bytes) / BYTES_PER_GIB,
         verdict=verdict(change.needed_bytes / available, case.recorder.off()),

@@ -53,6 +53,7 @@ def question(seed):
         "state_recipe": draw.choice(("mixed_bf16_adam_bf16_gradients", "pure_bf16_adam")),
         "offload": draw.choice(("none", "none", "optimizer", "optimizer_and_parameters")),
     }
+    fields["loss"] = draw.choice((None, "plain", "typical", "fused", "chunked"))
     return fields | ({"layout": layout} if draw.random() < 0.8 else {})
 
 
@@ -65,8 +66,8 @@ def layout_in(text):
     for name in ("sharding", "recompute"):
         if word := re.search(rf"{name} (\w+)", text):
             found[name] = word[1]
-    if "sequence_parallel false" in text:
-        found["sequence_parallel"] = False
+    if word := re.search(r"sequence_parallel (true|false)", text):
+        found["sequence_parallel"] = word[1] == "true"
     return found
 
 
@@ -88,7 +89,11 @@ def mended(fields, text):
     elif batches := re.findall(r"global_batch_tokens ([\d,]+)", text):
         yield from (fields | {"global_batch_tokens": int(n.replace(",", ""))} for n in batches)
     else:
-        yield fields | {"layout": fields["layout"] | layout_in(text)}
+        loss = re.search(r"loss (\w+)", text)
+        changed = fields | ({"loss": loss[1]} if loss else {})
+        if "layout" in fields:
+            changed |= {"layout": fields["layout"] | layout_in(text)}
+        yield changed
 
 
 @pytest.mark.parametrize("start", range(0, 160, 20))
@@ -105,3 +110,64 @@ def test_every_named_mend_is_answered_when_it_is_made(start):
                 assert isinstance(again, RunNeed), (fields, text, again)
                 applied += 1
     assert applied >= 12
+
+
+def precisions(text):
+    return re.match(r"compute_precision ([a-z0-9 ]+),", text)[1].split(" or ")
+
+
+def test_only_precisions_in_which_a_speed_is_known_are_named():
+    # H100 has no fp4; of its rates those of bf16, fp16 and fp8 have constants of training.
+    fields = {"compute_precision": "fp4", "sizing": on(64)}
+    text = answer(**fields)[0][0].nearest_fix
+    assert precisions(text) == ["bf16", "fp16", "fp8"]
+    for precision in precisions(text):
+        assert isinstance(answer(**fields | {"compute_precision": precision})[0], RunNeed)
+    # A given MFU is a share of any peak that the card has.
+    given_speed = fields | {"speed": {"kind": "mfu", "mfu_fraction": 0.2}}
+    named = precisions(answer(**given_speed)[0][0].nearest_fix)
+    assert set(named) == {"fp32", "tf32", "bf16", "fp16", "fp8", "int8"}
+
+
+@pytest.mark.parametrize("layout", [{"tensor_parallel": 7}, {"sharding": "none"}])
+@pytest.mark.parametrize(
+    ("gpu", "precision"),
+    [("gb200-nvl72", "fp32"), ("a100-sxm4-80gb", "int8"), ("mi300x-192gb", "int8")],
+)
+def test_no_layout_is_named_where_no_speed_is_known(gpu, precision, layout):
+    fields = {"architecture": "llama-3.1-8b", "gpu": gpu, "compute_precision": precision}
+    (reason,) = answer(**fields, sizing=on(8), layout=given(**layout))[0]
+    assert reason.code == "no_constants"
+
+
+def test_no_batch_above_the_largest_is_named():
+    # 2^53 - 1 is no multiple of 8,192 = 2^13: the one below is 2^53 - 2^13, the one above 2^53.
+    (reason,) = answer(architecture="llama-3.1-8b", global_batch_tokens=2**53 - 1, sizing=on(8))[0]
+    batches = re.findall(r"global_batch_tokens ([\d,]+)", reason.nearest_fix)
+    assert [int(each.replace(",", "")) for each in batches] == [2**53 - 2**13]
+
+
+def test_fewer_chunks_are_named_where_the_layers_do_not_reach():
+    # 4 chunks on each of 16 stages are 64: more than 61 layers, embedding and head. 3 are 48, and
+    # 64 copies leave 1,024 / 64 micro-batches, which 16 stages divide.
+    layout = given(pipeline_parallel=16, virtual_pipeline_stages=4, expert_parallel=8)
+    fields = {
+        "architecture": "deepseek-v3",
+        "global_batch_tokens": 1024 * 4096,
+        "sequence_length_tokens": 4096,
+        "sizing": on(1024),
+    }
+    (reason,) = answer(**fields, layout=layout | {"recompute": "full"})[0]
+    assert (reason.needed, reason.available) == (64, 63)
+    assert "virtual_pipeline_stages 3," in reason.nearest_fix
+    again, _ = answer(**fields, layout=layout | {"recompute": "full", "virtual_pipeline_stages": 3})
+    assert isinstance(again, RunNeed)
+
+
+def test_as_many_chunks_are_legal_as_are_said_to_be_available():
+    # 32 layers, embedding and head: 34 chunks, 17 on each of two stages.
+    layout = given(pipeline_parallel=2, virtual_pipeline_stages=18, recompute="full")
+    fields = {"architecture": "llama-3.1-8b", "sizing": on(64)}
+    (reason,) = answer(**fields, layout=layout)[0]
+    assert reason.available == 34
+    assert isinstance(answer(**fields, layout=layout | {"virtual_pipeline_stages": 17})[0], RunNeed)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from service.core.parallelism.axes import SHARDINGS
-from service.core.parallelism.rules import described
+from service.core.parallelism.near import described
 from service.core.run.choice import choose
 from tests.core.training_runs import (
     MFU_40,
