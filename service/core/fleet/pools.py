@@ -182,7 +182,7 @@ class _Mode:
         need, hours = schedule.need, schedule.hours
         assert hours is not None  # noqa: S101 runs without hours have no pool, and are left out
         events = int(np.count_nonzero(hours.returned))
-        lost_s = need.checkpoint_interval_s / 2 + need.restart_s
+        lost_s = need.checkpoint_interval_s / 2 + need.checkpoint_write_s + need.restart_s
         restarts = need.restart_s / lost_s if lost_s else 0.0
         redone = float(hours.redo.sum())
         days = (schedule.finish - need.start) / timedelta(days=1)

@@ -16,6 +16,8 @@ from service.core.units import HOURS_PER_DAY, SECONDS_PER_HOUR
 
 NODE_DAYS = 1000.0
 """Failure rates are published per 1,000 node-days."""
+TINY = 1e-12
+"""Stands for no event where something is divided by their number."""
 _YOUNG = "Young, CACM 17(9), 1974"
 _DALY = "Daly, Future Generation Computer Systems 22, 2006, equation 37"
 _KOKOLIS = "Kokolis et al., arXiv 2410.21680"
@@ -35,13 +37,20 @@ def server_count(*, gpu_count: Any, gpus_per_server: Any) -> Any:
     "failures_per_day",
     unit="1/d",
     per="run",
-    formula="failures per 1,000 node-days · servers / 1000",
+    formula="(failures + spot interruptions per 1,000 node-days) · servers / 1000 + preemptions",
     sources=(_KOKOLIS,),
 )
-def failures_per_day(*, failures_per_1000_node_days: Any, node_count: Any) -> Any:
+def failures_per_day(
+    *,
+    failures_per_1000_node_days: Any,
+    node_count: Any,
+    spot_interruptions_per_1000_node_days: Any = 0.0,
+    preemptions_per_day: Any = 0.0,
+) -> Any:
     """Failures that stop a run, a day. [1/d]
 
-    Any server stops the whole job, so the rate grows with their number.
+    Any server stops the whole job, so the rate grows with their number; a preemption is one stop of
+    the job.
 
     References:
         Kokolis et al., arXiv 2410.21680.
@@ -53,7 +62,53 @@ def failures_per_day(*, failures_per_1000_node_days: Any, node_count: Any) -> An
         ...                        node_count=2048), 2)
         7.76
     """
-    return failures_per_1000_node_days * node_count / NODE_DAYS
+    rate = failures_per_1000_node_days + spot_interruptions_per_1000_node_days
+    return rate * node_count / NODE_DAYS + preemptions_per_day
+
+
+@quantity(
+    "observed_failures_per_node_day",
+    unit="1/d",
+    per="node",
+    formula="incidents / (servers watched · days)",
+    sources=("Wilson and Hilferty, PNAS 17(12), 1931, for the range",),
+)
+def observed_failures_per_node_day(*, incident_count: Any, node_count: Any, days: Any) -> Any:
+    """Failures of a server a day, from incidents that were counted. [1/d]
+
+    k/(n·t).
+
+    Examples:
+        419 stops in 54 days on 2,048 servers, Llama 3: 419 / 110,592, or 3.789 in 1,000 node-days.
+
+        >>> round(observed_failures_per_node_day(incident_count=419, node_count=2048, days=54), 6)
+        0.003789
+    """
+    return incident_count / (node_count * days)
+
+
+def poisson_mean_bound(*, event_count: Any, deviation: Any) -> Any:
+    """Bound of the mean behind a count of events, so many standard deviations away. [count]
+
+    n·(1 - 1/(9n) + z/(3·sqrt(n)))³, n being the count below the mean and one more above it: half of
+    the chi-square of 2n degrees, the exact bound, within 1 % from two events on.
+
+    References:
+        Garwood, Biometrika 28, 1936; Wilson and Hilferty, PNAS 17(12), 1931.
+
+    Special cases:
+        No event: from 0.
+
+    Examples:
+        The 10th and 90th percentile, 1.2816 deviations away.
+
+        >>> [round(float(poisson_mean_bound(event_count=419, deviation=z)), 1)
+        ...  for z in (-1.2816, 1.2816)]
+        [393.0, 446.5]
+    """
+    count = np.maximum(event_count + (np.asarray(deviation) > 0), TINY)
+    root = 1.0 - 1.0 / (9.0 * count) + deviation / (3.0 * np.sqrt(count))
+    return count * np.maximum(0.0, root) ** 3
 
 
 @quantity(
@@ -79,18 +134,21 @@ def mean_time_to_failure_hours(*, failures_per_day: Any) -> Any:
     "lost_s_per_failure",
     unit="s",
     per="run",
-    formula="checkpoint interval / 2 + restart",
+    formula="checkpoint interval / 2 + restart + write of an asynchronous checkpoint",
 )
-def lost_s_per_failure(*, checkpoint_interval_s: Any, restart_s: Any) -> Any:
+def lost_s_per_failure(
+    *, checkpoint_interval_s: Any, restart_s: Any, checkpoint_write_s: Any = 0.0
+) -> Any:
     """Time that one failure costs: work since the last checkpoint, and the restart. [s]
 
-    Half an interval is lost on average, because a failure may fall anywhere in it.
+    Half an interval is lost on average, because a failure may fall anywhere in it; and the time in
+    which a checkpoint is written beside the run, because it counts only then.
 
     Examples:
         >>> lost_s_per_failure(checkpoint_interval_s=1800, restart_s=1200)
         2100.0
     """
-    return checkpoint_interval_s / 2.0 + restart_s
+    return checkpoint_interval_s / 2.0 + restart_s + checkpoint_write_s
 
 
 @quantity(
@@ -106,11 +164,13 @@ def goodput_fraction(
     checkpoint_interval_s: Any,
     restart_s: Any,
     checkpoint_save_s: Any = 0.0,
+    checkpoint_write_s: Any = 0.0,
 ) -> Any:
     """Share of the time that makes progress. [1]
 
-    1 - (τ/2 + R)/M - δ/τ, with τ the checkpoint interval, R the restart, M the mean time between
-    failures and δ the time for which a save stops the run.
+    1 - (τ/2 + R + w)/M - δ/τ, with τ the checkpoint interval, R the restart, w the time in which a
+    checkpoint is written beside the run, M the mean time between failures and δ the time for which
+    a save stops the run.
 
     References:
         Kokolis et al., arXiv 2410.21680 (effective training time ratio).
@@ -123,7 +183,11 @@ def goodput_fraction(
         ...                        restart_s=1200), 6)
         0.993778
     """
-    lost = lost_s_per_failure(checkpoint_interval_s=checkpoint_interval_s, restart_s=restart_s)
+    lost = lost_s_per_failure(
+        checkpoint_interval_s=checkpoint_interval_s,
+        restart_s=restart_s,
+        checkpoint_write_s=checkpoint_write_s,
+    )
     per_day = HOURS_PER_DAY * SECONDS_PER_HOUR
     return 1.0 - failures_per_day * lost / per_day - checkpoint_save_s / checkpoint_interval_s
 
@@ -195,7 +259,7 @@ def daly_checkpoint_interval_s(*, checkpoint_save_s: Any, mean_time_to_failure_s
     "checkpoint_bytes",
     unit="B",
     per="run",
-    formula="parameters · bytes of weights, gradients, master copy and moments per parameter",
+    formula="parameters · bytes of the kept weights, gradients, master copy and moments",
     sources=("Rajbhandari et al., ZeRO, arXiv 1910.02054, section 3.1",),
 )
 def checkpoint_bytes(*, parameter_count: Any, bytes_per_parameter: Any) -> Any:
@@ -211,6 +275,12 @@ def checkpoint_bytes(*, parameter_count: Any, bytes_per_parameter: Any) -> Any:
     return parameter_count * bytes_per_parameter
 
 
+@quantity(
+    "checkpoint_write_s",
+    unit="s",
+    per="run",
+    formula="checkpoint bytes / min(bandwidth of the store, nodes · bandwidth of one)",
+)
 def checkpoint_write_s(
     *,
     checkpoint_bytes: Any,

@@ -235,7 +235,6 @@ class _Planning:
             fleet_gpu_count=rest,
             holding=holding,
             timeline=self.timeline,
-            recorder=self.recorder,
             kind="training",
             apart_gpu_count=apart,
         )
@@ -273,7 +272,6 @@ class _Planning:
                 fleet_gpu_count=fleet_gpu_count,
                 holding=self.holding("shared", gpu),
                 timeline=self.timeline,
-                recorder=self.recorder,
             )
             lacks += missing
             pools += [] if pool is None else [pool]

@@ -8,6 +8,8 @@ from service.core.costs.spending import Spending
 from service.core.errors import InvalidScenario, NoConstants
 from service.core.estimates import Infeasibility
 from service.core.factors import ranged, spread
+from service.core.failures.fixes import never_ends, smaller_counts
+from service.core.failures.published import publish
 from service.core.formulas import flops, reliability, training_time
 from service.core.formulas.calendar import first_day, midnight
 from service.core.parallelism.rules import on_gpus
@@ -178,15 +180,24 @@ def _hours(case: RunCase, choice: Choice) -> RunHours | None:
 
 def _never_ends(case: RunCase, gpu_count: int) -> Infeasibility:
     """Failures and saves eat all of the time."""
-    goodput = case.failures.goodput(gpu_count)
-    return case.refusal(
-        "deadline",
-        "time left between failures",
-        "fewer GPUs, a shorter restart_s, another checkpoint_interval_s or a shorter "
-        "checkpoint_save_s",
-        needed=1.0 - goodput,
-        available=1.0,
-        unit="share of the time",
+    counts: list[int] = []
+    if case.run.given_gpu_count is not None:
+        layouts = case.layouts
+        counts = (
+            list(smaller_counts(case.failures, gpu_count))
+            if layouts is None
+            else [
+                int(count)
+                for count in layouts.rules.usable_gpu_counts(layouts.degrees)[::-1]
+                if count < gpu_count
+            ]
+        )
+    return never_ends(
+        case.failures,
+        gpu_count,
+        counts,
+        workload=case.run.name,
+        is_usable=lambda count: not isinstance(choose(case, count), Infeasibility),
     )
 
 
@@ -225,7 +236,8 @@ def _need(case: RunCase, choice: Choice, hours: RunHours, start: datetime) -> Ru
         goodput_fraction=hours.goodput,
         wall_clock_hours=hours.wall_clock,
         checkpoint_bytes=_checkpoint_bytes(case),
-        checkpoint_interval_s=case.failures.checkpoint_interval_s.value,
+        checkpoint_interval_s=case.failures.interval_s(choice.gpu_count).value,
+        checkpoint_write_s=case.failures.write_s(choice.gpu_count).value,
         restart_s=case.failures.restart_s.value,
         start=start,
     )
@@ -234,7 +246,7 @@ def _need(case: RunCase, choice: Choice, hours: RunHours, start: datetime) -> Ru
 def _publish_hours(case: RunCase, choice: Choice, hours: RunHours) -> None:
     """Record failures, GPU-hours and steps."""
     wall = hours.wall_clock
-    case.failures.publish(choice.gpu_count, case.recorder)
+    publish(case.failures, choice.gpu_count, case.recorder)
     ranged(
         case.recorder,
         training_time.training_gpu_hours,

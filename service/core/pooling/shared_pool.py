@@ -28,7 +28,6 @@ from service.core.hours.timeline import Counts, Timeline
 from service.core.pooling.separate_pool import Served
 from service.core.pooling.shared_hours import SharedPool
 from service.core.pooling.workloads import PoolUse, RunNeed
-from service.core.recorder import Recorder
 from service.core.scenarios.procurement import PoolKind
 from service.core.units import SECONDS_PER_HOUR
 
@@ -43,7 +42,6 @@ def plan_shared_pool(
     fleet_gpu_count: int | None,
     holding: Holding,
     timeline: Timeline,
-    recorder: Recorder,
     kind: PoolKind = "shared",
     apart_gpu_count: int = 0,
 ) -> tuple[PoolUse | None, tuple[Infeasibility, ...]]:
@@ -60,14 +58,13 @@ def plan_shared_pool(
         fleet_gpu_count: Size of the pool where it is given.
         holding: How its GPUs come.
         timeline: Hours of the horizon.
-        recorder: Takes what a preemption costs each run.
         kind: Name of the pool: of training where serving has the rest of a fleet to itself.
         apart_gpu_count: GPUs of the fleet that are not in the pool, for the fix that is named.
 
     Returns:
         The pool, None when it cannot even serve, and what it lacks.
     """
-    jobs = _jobs_of(needs, timeline, recorder)
+    jobs = _jobs_of(needs, timeline)
     held = timeline.together([demand.hourly_held for _, demand in services])
     outside = int(holding.whole(int(held.max())))
     make = partial(SharedPool, gpu, needs, services, timeline, held, kind=kind, holding=holding)
@@ -96,16 +93,15 @@ def plan_shared_pool(
     return pool, tuple(_late(*pair, held.size, fix) for pair in late)
 
 
-def _jobs_of(needs: Sequence[RunNeed], timeline: Timeline, recorder: Recorder) -> list[Job]:
+def _jobs_of(needs: Sequence[RunNeed], timeline: Timeline) -> list[Job]:
     """What each run needs of the pool, those that follow another by its number."""
     numbers = {need.run.name: number for number, need in enumerate(needs)}
     return [
-        replace(_job_of(need, timeline, recorder), after=numbers.get(need.run.after or ""))
-        for need in needs
+        replace(_job_of(need, timeline), after=numbers.get(need.run.after or "")) for need in needs
     ]
 
 
-def _job_of(need: RunNeed, timeline: Timeline, recorder: Recorder) -> Job:
+def _job_of(need: RunNeed, timeline: Timeline) -> Job:
     start = timeline.hour_of(need.start)
     hours = need.wall_clock_hours.value
     if abs(start + hours - timeline.hour_count) <= HOUR_NOISE:
@@ -114,10 +110,10 @@ def _job_of(need: RunNeed, timeline: Timeline, recorder: Recorder) -> Job:
     if need.run.last_date is not None:
         due = max(due, timeline.hour_of(midnight(need.run.last_date + timedelta(days=1))))
     least, most = _copies(need)
-    lost_s = recorder.within(f"run:{need.run.name}").evaluate(
-        lost_s_per_failure,
+    lost_s = lost_s_per_failure(
         checkpoint_interval_s=need.checkpoint_interval_s,
         restart_s=need.restart_s,
+        checkpoint_write_s=need.checkpoint_write_s,
     )
     return Job(
         start=start,

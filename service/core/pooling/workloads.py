@@ -56,6 +56,8 @@ class RunNeed:
     checkpoint_interval_s: float
     restart_s: float
     start: datetime
+    checkpoint_write_s: float = 0.0
+    """Write of an asynchronous save, during which a stop falls back on the one before."""
 
     @property
     def gpus_per_copy(self) -> int:

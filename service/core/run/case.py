@@ -9,7 +9,8 @@ from service.core.architecture.model import ModelArchitecture
 from service.core.errors import InvalidScenario
 from service.core.estimates import Infeasibility, InfeasibilityCode
 from service.core.factors import positive
-from service.core.failures.model import FailureModel, failure_model
+from service.core.failures.model import FailureModel
+from service.core.failures.resolve import failure_model
 from service.core.hardware import Gpu
 from service.core.parallelism import GivenLayout
 from service.core.parallelism.axes import RECOMPUTES, LayoutAxes
@@ -25,6 +26,7 @@ from service.core.run.parts import (
     state_bytes,
 )
 from service.core.run.speed import ModelWork, SpeedModel
+from service.core.scenarios.reliability import checkpoint_bytes_per_parameter
 from service.core.scenarios.stacks import STACKS
 from service.core.scenarios.training_run import TrainingRun
 from service.core.scenarios.training_state import STATE_RECIPES
@@ -97,11 +99,8 @@ class RunCase:
 
     @property
     def checkpoint_parameters(self) -> tuple[int, float] | None:
-        """Trained parameters and the bytes of their state, all of which a checkpoint keeps."""
-        if self.architecture is None:
-            return None
-        count = trained_parameter_count(self.run, self.architecture)
-        return count, STATE_RECIPES[self.run.state_recipe].total_bytes
+        """Trained parameters, and the bytes that a checkpoint keeps of each."""
+        return checkpoint_parameters(self.run, self.architecture)
 
     def refusal(
         self,
@@ -131,6 +130,40 @@ def trained_parameter_count(run: TrainingRun, architecture: ModelArchitecture) -
         return adapter_parameter_count(architecture, run.adapter.rank)
     towers = sum(tower.parameter_count for tower in architecture.towers if tower.trained)
     return architecture.parameter_count + towers
+
+
+def checkpoint_parameters(
+    run: TrainingRun, architecture: ModelArchitecture | None
+) -> tuple[int, float] | None:
+    """Trained parameters, and the bytes that a checkpoint keeps of each."""
+    if architecture is None:
+        return None
+    width = checkpoint_bytes_per_parameter(
+        STATE_RECIPES[run.state_recipe], run.reliability.checkpoint_content
+    )
+    return trained_parameter_count(run, architecture), width
+
+
+def failures_of(
+    run: TrainingRun,
+    gpu: Gpu,
+    architecture: ModelArchitecture | None,
+    recorder: Recorder,
+    pointer: str,
+) -> FailureModel:
+    """How the run fails and saves.
+
+    Raises:
+        InvalidScenario: If its fields contradict one another.
+    """
+    kept = checkpoint_parameters(run, architecture)
+    return failure_model(
+        run,
+        gpu,
+        recorder,
+        checkpoint_bytes=None if kept is None else kept[0] * kept[1],
+        pointer=pointer,
+    )
 
 
 def resolve(
@@ -182,7 +215,7 @@ def resolve(
         layouts=layouts,
         floor=_state_floor(run, architecture, recorder),
         host_bytes=_host_bytes(gpu, snapshot),
-        failures=failure_model(run, gpu, recorder),
+        failures=failures_of(run, gpu, architecture, recorder, pointer),
         recorder=recorder,
         gpu_multiple=gpu_multiple,
         pointer=pointer,

@@ -6,6 +6,7 @@ from math import ceil
 
 from service.core.costs.spending import Spending
 from service.core.estimates import Infeasibility
+from service.core.failures.fixes import fixes as ways_to_end
 from service.core.formulas import training_time
 from service.core.formulas.calendar import midnight
 from service.core.run.case import RunCase
@@ -20,6 +21,8 @@ MOMENT_H = 1e-6
 """A run ends before midnight, not at it: the next day's date would be a day late. [h]"""
 GROWTH = 1.05
 """Step between GPU counts that are sampled for the fastest one when none is fast enough."""
+SLOW_GROWTH = 1.005
+"""The same where more GPUs may take fewer GPU-hours, so that none can be passed over by its own."""
 SAMPLES = 24
 """Legal GPU counts that are sampled for it where each asks for a search over layouts."""
 LESS = 0.999
@@ -265,6 +268,9 @@ def _counts(case: RunCase, available: float, best_rate: float) -> Iterator[int]:
     while count <= MAX_COUNT:
         yield count
         hours = _hours(case, Choice(count, None, best_rate))
+        if case.failures.more_nodes_save_faster:
+            count = _whole(count * SLOW_GROWTH + 1, case.gpu_multiple)
+            continue
         if hours == float("inf"):
             return
         # GPU-hours grow with the count, so fewer GPUs than this cannot do.
@@ -301,6 +307,9 @@ def _too_late(
     limit = f"end of {finish_date}"
     if not late or min(late, key=lambda item: item[0])[0] == float("inf"):
         fix = "no legal GPU count ends the run at all: give reliability with fewer or shorter stops"
+        if late:
+            least = min(choice.gpu_count for _, choice in late)
+            fix += f"; on {least:,} GPUs {ways_to_end(case.failures, least)}"
         return case.refusal("deadline", limit, fix, available=max(0.0, available), unit="h")
     hours, choice = min(late, key=lambda item: item[0])
     date_that_works = (start + timedelta(hours=min(hours, MOST_HOURS))).date()

@@ -10,6 +10,7 @@ from typing_extensions import TypeAliasType
 from service.core.hardware import ComputePrecision
 from service.core.parallelism import AutoLayout, LayoutChoice
 from service.core.scenarios.refs import ArchitectureRef, GpuRef
+from service.core.scenarios.reliability import Reliability
 from service.core.scenarios.stacks import LossKind, SoftwareStack
 from service.core.scenarios.training_state import Offload, StateRecipeName
 from service.core.value import (
@@ -17,7 +18,6 @@ from service.core.value import (
     CountOrZero,
     Flag,
     IsoDate,
-    NonNegative,
     Positive,
     PositiveFraction,
     Price,
@@ -157,19 +157,6 @@ class Adapter(Value):
         if self.double_quantization and self.kind != "qlora":
             raise ValueError("double_quantization needs kind qlora")
         return self
-
-
-class Reliability(Value):
-    """How often a run fails and what a failure costs; null takes the catalog's assumption."""
-
-    failures_per_1000_node_days: NonNegative | None = None
-    """Unexpected stops per 1,000 node-days."""
-    checkpoint_interval_s: Positive | None = None
-    """Seconds between checkpoints."""
-    checkpoint_save_s: NonNegative | None = None
-    """Seconds for which saving stops the run."""
-    restart_s: NonNegative | None = None
-    """Seconds from a failure to the next step."""
 
 
 class TrainingRun(Value):

@@ -1,25 +1,30 @@
 """What failures and checkpoints cost a training run, and which interval and spares cost least."""
 
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
 from service.core.answers import EstimateAnswer, EstimateQuestion, recorder_for, shared_fields
 from service.core.architecture.model import ModelArchitecture
-from service.core.estimates import Infeasibility, Range
-from service.core.factors import Factor, spread
-from service.core.failures.model import FailureModel, failure_model
+from service.core.errors import InvalidScenario
+from service.core.estimates import Range
+from service.core.factors import Factor
+from service.core.failures.fixes import never_ends, smaller_counts
+from service.core.failures.model import FailureModel
+from service.core.failures.published import publish
 from service.core.formulas import reliability
 from service.core.hardware import Gpu
 from service.core.pricing import amounts_of, cost_of_units
 from service.core.recorder import Recorder
+from service.core.run.case import checkpoint_parameters, failures_of
 from service.core.scenarios.refs import ArchitectureRef, GpuRef
-from service.core.scenarios.training_run import Reliability, TrainingRun
-from service.core.scenarios.training_state import STATE_RECIPES, StateRecipeName
+from service.core.scenarios.reliability import Reliability, Saves
+from service.core.scenarios.training_run import TrainingRun
+from service.core.scenarios.training_state import StateRecipeName
 from service.core.snapshot import CatalogSnapshot
-from service.core.units import BYTES_PER_GB, HOURS_PER_DAY, SECONDS_PER_HOUR
+from service.core.units import BYTES_PER_GB, HOURS_PER_DAY
 from service.core.value import (
     Amount,
     Count,
@@ -33,6 +38,13 @@ from service.core.value import (
 
 CURVE_POINTS = 25
 MOST_SPARED_NODES = 20_000
+BESIDE = (
+    "spot_interruptions_per_1000_node_days",
+    "preemptions_per_day",
+    "saves",
+    "write_within_s",
+)
+"""Fields of the question that stand in `reliability` as well."""
 
 
 class GoodputQuestion(EstimateQuestion):
@@ -47,21 +59,22 @@ class GoodputQuestion(EstimateQuestion):
     state_recipe: StateRecipeName = "mixed_bf16_adam_bf16_gradients"
     """What a checkpoint keeps of each weight."""
     reliability: Reliability = Reliability()
-    """Failures and checkpoints; null fields take the catalog's assumptions."""
+    """Failures and checkpoints, as of a run; null fields take the catalog's assumptions."""
     spot_interruptions_per_1000_node_days: NonNegative = 0.0
     """Interruptions by the provider, beside failures."""
     preemptions_per_day: NonNegative = 0.0
     """Stops of the whole run because others take its GPUs, beside failures; no node is lost."""
-    saves: Literal["blocking", "asynchronous"] = "blocking"
+    saves: Saves = "blocking"
     """Blocking: the run stands for `reliability.checkpoint_save_s` at each save. Asynchronous: it
-    goes on, and a failure loses `write_within_s` more, because a checkpoint counts once it is
-    written."""
+    goes on, but for the `checkpoint_save_s` of a copy where that is given, and a failure loses
+    `write_within_s` more, because a checkpoint counts once it is written."""
     price_per_gpu_hour: Price | None = None
     """Price of a GPU-hour, to cost what is lost."""
     retained_checkpoint_count: CountOrZero = 3
     """Checkpoints that are kept."""
-    write_within_s: Positive = 60.0
-    """Seconds in which a checkpoint must be written."""
+    write_within_s: Positive | None = None
+    """Seconds in which a checkpoint must be written, before the next one begins; null takes the
+    catalog's assumption, or what `reliability.checkpoint_storage` needs."""
     repair_hours: Positive = 24.0
     """Hours until a failed node is back."""
     spare_target_fraction: Annotated[PositiveFraction, Field(lt=1)] = 0.999
@@ -102,37 +115,61 @@ class GoodputAnswer(EstimateAnswer):
     """Storage bandwidth that writes it in the wanted time."""
     retained_bytes: float | None
     """Storage of all checkpoints that are kept."""
+    failures_per_1000_node_days: Range
+    """Failures alone, per 1,000 days of 8-GPU nodes: given, assumed, or from incidents that were
+    counted, with their Poisson range."""
+    lost_s_per_failure: Range
+    """What one stop costs: half an interval, the restart, and the write of an asynchronous save."""
+    checkpoint_interval_s: float
+    """Interval that was used."""
+    checkpoint_save_s: float
+    """Time for which a save stops the run."""
+    checkpoint_write_s: float
+    """Time in which a save is written while the run goes on; 0 with blocking saves."""
+    least_waste: WastePoint | None
+    """The interval that wastes least, of those that are no shorter than a save; null where a
+    shorter one always wastes less, or where nothing fails."""
+    node_gpu_count: int
+    """GPUs of one node: what is replaced as a whole, and held as a spare."""
     needed_node_count: int
-    """Nodes of the run."""
+    """Nodes of the run, of `node_gpu_count` GPUs each."""
     node_count_with_spares: int | None
-    """Nodes of which enough work with the wanted probability; null beyond 20,000 nodes."""
+    """Nodes, as large as those, of which enough work with the wanted probability; null beyond
+    20,000 nodes."""
 
 
 def estimate_goodput(question: GoodputQuestion, snapshot: CatalogSnapshot) -> GoodputAnswer:
     """Count failures, saves and spares of a run.
 
     Raises:
-        CoreError: If the question names what the catalog does not hold.
+        CoreError: If the question names what the catalog does not hold, or contradicts itself.
     """
     recorder = recorder_for(question, snapshot)
     gpu = snapshot.gpu(question.gpu, pointer="/gpu")
-    model = _failures(question, gpu, recorder)
-    per_day, interval, save, restart = _inputs(model, question.gpu_count)
-    goodput = model.goodput(question.gpu_count)
-    model.publish(question.gpu_count, recorder)
-    mean_hours = HOURS_PER_DAY / per_day if per_day > 0 else None
-    lost = (1.0 - max(0.0, goodput)) * question.gpu_count * HOURS_PER_DAY
+    architecture = None
+    if question.architecture is not None:
+        architecture = snapshot.architecture(question.architecture, pointer="/architecture")
+    run = _run(question, gpu, architecture)
+    model = failures_of(run, gpu, architecture, recorder, "")
+    count = question.gpu_count
+    _check_write(question, model)
+    publish(model, count, recorder)
+    goodput = model.goodput(count)
+    hours = model.mean_hours(count)
+    lost = (1.0 - max(0.0, goodput)) * count * HOURS_PER_DAY
+    refused = () if goodput > 0 else (never_ends(model, count, smaller_counts(model, count)),)
     return GoodputAnswer(
-        **shared_fields(recorder, infeasibilities=_never_ends(goodput)),
-        failures_per_day=per_day,
-        mean_time_to_failure_hours=mean_hours,
-        goodput_fraction=_range(model, question.gpu_count, goodput),
+        **shared_fields(recorder, infeasibilities=refused),
+        failures_per_day=float(model.stops_per_day(count).value),
+        mean_time_to_failure_hours=None if hours is None else float(hours.value),
+        goodput_fraction=_range(model.goodput_range(count)),
         lost_gpu_hours_per_day=lost,
         lost_amount_per_day=_amount(lost, question.price_per_gpu_hour),
-        **_intervals(mean_hours, save),
-        waste_by_interval=_curve(per_day, interval, save, restart),
-        **_checkpoint(question, snapshot, recorder),
-        **_nodes(question, model, per_day - question.preemptions_per_day),
+        failures_per_1000_node_days=_band(model.failures_per_1000_node_days),
+        lost_s_per_failure=_band(model.lost_s(count)),
+        **_intervals(model, count),
+        **_checkpoint(question, run, architecture, model, recorder),
+        **_nodes(question, gpu, model),
     )
 
 
@@ -143,145 +180,157 @@ def _amount(gpu_hours: float, price: Decimal | None) -> Decimal | None:
         return cost_of_units(gpu_hours, price)
 
 
-def _failures(question: GoodputQuestion, gpu: Gpu, recorder: Recorder) -> FailureModel:
-    """The failure model of a plan, with what else stops the run and how it saves."""
-    given = question.reliability
-    server = recorder.assume("failure_server_gpu_count").value
-    nodes = reliability.server_count(
-        gpu_count=question.gpu_count,
-        gpus_per_server=max(1, min(gpu.node_gpu_count, int(server))),
-    )
-    extra = question.spot_interruptions_per_1000_node_days
-    extra += question.preemptions_per_day / float(nodes) * 1000.0
-    changed: dict[str, float] = {}
-    if extra > 0:
-        own = given.failures_per_1000_node_days
-        rate = recorder.assume("failures_per_1000_node_days").value if own is None else own
-        changed["failures_per_1000_node_days"] = rate + extra
-    if question.saves == "asynchronous":
-        restart = given.restart_s
-        restart = recorder.assume("restart_s").value if restart is None else restart
-        changed |= {"checkpoint_save_s": 0.0, "restart_s": restart + question.write_within_s}
-    given = given.model_copy(update=changed)
-    run = TrainingRun.model_validate(
+def _run(
+    question: GoodputQuestion, gpu: Gpu, architecture: ModelArchitecture | None
+) -> TrainingRun:
+    """A run that fails and saves as the question says, and is else of no matter."""
+    return TrainingRun.model_validate(
         {
             "name": "run",
             "gpu": gpu,
+            "architecture": architecture,
             "training_tokens": 1,
             "sequence_length_tokens": 1,
             "global_batch_tokens": 1,
+            "state_recipe": question.state_recipe,
             "sizing": {"kind": "gpu_count", "gpu_count": question.gpu_count},
             "speed": {"kind": "measured", "tokens_per_s_per_gpu": 1.0},
-            "reliability": given,
+            "reliability": _reliability(question),
         }
     )
-    return failure_model(run, gpu, recorder)
 
 
-def _inputs(model: FailureModel, gpu_count: int) -> tuple[float, float, float, float]:
-    servers = reliability.server_count(gpu_count=gpu_count, gpus_per_server=model.gpus_per_server)
-    per_day = reliability.failures_per_day(
-        failures_per_1000_node_days=model.failures_per_1000_node_days.value, node_count=servers
+def _reliability(question: GoodputQuestion) -> Reliability:
+    """Failures and saves, whether they stand in `reliability` or beside it.
+
+    Raises:
+        InvalidScenario: If a field stands in both and differs.
+    """
+    given = question.reliability
+    beside: dict[str, Any] = {}
+    for name in BESIDE:
+        here, there = getattr(question, name), getattr(given, name)
+        default = Reliability.model_fields[name].default
+        if here == default:
+            continue
+        if there not in (default, here):
+            raise InvalidScenario(f"{name} differs from that of reliability", pointer=f"/{name}")
+        beside[name] = here
+    saves = beside.get("saves", given.saves)
+    if saves == "blocking":
+        beside.pop("write_within_s", None)  # there it asks for a bandwidth alone
+    return given.model_copy(update=beside)
+
+
+def _check_write(question: GoodputQuestion, model: FailureModel) -> None:
+    """A blocking save, too, must be written before the next one begins."""
+    write, interval = question.write_within_s, model.interval_s(question.gpu_count).value
+    if write is None or write <= interval or model.saves == "asynchronous":
+        return
+    raise InvalidScenario(
+        f"a checkpoint must be written before the next one begins, {interval:.10g} s later: "
+        f"reliability.checkpoint_interval_s must be at least {write:.10g}",
+        pointer="/write_within_s",
     )
-    timings = (model.checkpoint_interval_s, model.checkpoint_save_s, model.restart_s)
-    interval, save, restart = (float(factor.value) for factor in timings)
-    return float(per_day), interval, save, restart
 
 
-def _never_ends(goodput: float) -> tuple[Infeasibility, ...]:
-    if goodput > 0:
-        return ()
-    return (
-        Infeasibility(
-            workload=None,
-            code="deadline",
-            limit="time left between failures",
-            needed=1.0 - goodput,
-            available=1.0,
-            unit="share of the time",
-            nearest_fix="fewer GPUs, a shorter restart_s or checkpoint_save_s, or the interval of "
-            "least waste",
-        ),
-    )
+def _band(factor: Factor) -> Range:
+    return Range(value=float(factor.value), low=float(factor.low), high=float(factor.high))
 
 
-def _range(model: FailureModel, gpu_count: int, goodput: float) -> Range:
-    if goodput <= 0:
-        return Range.exactly(0.0)
-    factors: list[Factor] = model.goodput_factors(gpu_count)
-    slow, fast = spread(factors)
-    return Range(value=goodput, low=goodput / slow, high=min(1.0, goodput * fast))
+def _range(goodput: Factor) -> Range:
+    """Share of the time, which is none where failures take more than there is."""
+    low, value, high = (max(0.0, each) for each in (goodput.low, goodput.value, goodput.high))
+    return Range(value=value, low=low, high=high)
 
 
-def _intervals(mean_hours: float | None, save_s: float) -> dict[str, Any]:
-    if mean_hours is None or save_s == 0:
-        return {"young_interval_s": None, "daly_interval_s": None}
-    inputs = {
-        "checkpoint_save_s": save_s,
-        "mean_time_to_failure_s": mean_hours * SECONDS_PER_HOUR,
-    }
+def _intervals(model: FailureModel, gpu_count: int) -> dict[str, Any]:
+    """What is used, what would waste least, and the curve of waste."""
+    young = model.rule_s(gpu_count, "young")
     return {
-        "young_interval_s": float(reliability.young_checkpoint_interval_s(**inputs)),
-        "daly_interval_s": float(reliability.daly_checkpoint_interval_s(**inputs)),
+        "young_interval_s": young,
+        "daly_interval_s": model.rule_s(gpu_count, "daly"),
+        "checkpoint_interval_s": float(model.interval_s(gpu_count).value),
+        "checkpoint_save_s": float(model.save_s(gpu_count).value),
+        "checkpoint_write_s": float(model.write_s(gpu_count).value),
+        "waste_by_interval": _curve(model, gpu_count),
+        "least_waste": _least_waste(model, gpu_count, young),
     }
 
 
-def _curve(
-    per_day: float, interval_s: float, save_s: float, restart_s: float
-) -> tuple[WastePoint, ...]:
-    """Waste at intervals from an eighth to eight times the given one."""
-    intervals = interval_s * np.geomspace(0.125, 8.0, CURVE_POINTS)
-    goodput = reliability.goodput_fraction(
-        failures_per_day=per_day,
-        checkpoint_interval_s=intervals,
-        restart_s=restart_s,
-        checkpoint_save_s=save_s,
-    )
-    waste = np.clip(1.0 - np.asarray(goodput), 0.0, 1.0)
+def _waste(model: FailureModel, gpu_count: int, intervals: Any) -> tuple[WastePoint, ...]:
+    inputs: dict[str, Any] = model.inputs(gpu_count) | {"checkpoint_interval_s": intervals}
+    waste = np.clip(1.0 - np.asarray(reliability.goodput_fraction(**inputs)), 0.0, 1.0)
     return tuple(
         WastePoint(checkpoint_interval_s=float(i), waste_fraction=float(w))
         for i, w in zip(intervals, waste, strict=True)
     )
 
 
+def _curve(model: FailureModel, gpu_count: int) -> tuple[WastePoint, ...]:
+    """Waste up to eight times the interval that is used, from an eighth of it.
+
+    Saves that are written beside the run set the least interval, with which the curve begins.
+    """
+    interval, least = model.interval_s(gpu_count).value, model.least_interval_s(gpu_count)
+    first = least if model.saves == "asynchronous" and least > 0 else interval / 8
+    last = 8 * max(interval, least)
+    steps = np.geomspace(first / interval, last / interval, CURVE_POINTS)
+    return _waste(model, gpu_count, interval * steps)
+
+
+def _least_waste(model: FailureModel, gpu_count: int, young_s: float | None) -> WastePoint | None:
+    """The lowest point of the curve: δ/τ + τ/2M is least at √(2δM), Young's interval."""
+    best = max(young_s or 0.0, model.least_interval_s(gpu_count))
+    if best <= 0 or model.stops_per_day(gpu_count).value <= 0:
+        return None
+    return _waste(model, gpu_count, np.array([best]))[0]
+
+
 def _checkpoint(
-    question: GoodputQuestion, snapshot: CatalogSnapshot, recorder: Recorder
+    question: GoodputQuestion,
+    run: TrainingRun,
+    architecture: ModelArchitecture | None,
+    model: FailureModel,
+    recorder: Recorder,
 ) -> dict[str, Any]:
-    if question.architecture is None:
+    kept = checkpoint_parameters(run, architecture)
+    if kept is None:
         return {"checkpoint_bytes": None, "write_gb_per_s": None, "retained_bytes": None}
-    model: ModelArchitecture = snapshot.architecture(question.architecture, pointer="/architecture")
     size = float(
         recorder.evaluate(
-            reliability.checkpoint_bytes,
-            parameter_count=model.parameter_count,
-            bytes_per_parameter=STATE_RECIPES[question.state_recipe].total_bytes,
+            reliability.checkpoint_bytes, parameter_count=kept[0], bytes_per_parameter=kept[1]
         )
     )
+    seconds = question.write_within_s
+    if seconds is None and model.writing is not None:
+        seconds = model.writing.seconds(question.gpu_count)
+    if seconds is None:
+        seconds = run.reliability.write_within_s or recorder.assume("checkpoint_write_s").value
     return {
         "checkpoint_bytes": size,
-        "write_gb_per_s": size / question.write_within_s / BYTES_PER_GB,
+        "write_gb_per_s": size / seconds / BYTES_PER_GB,
         "retained_bytes": size * question.retained_checkpoint_count,
     }
 
 
-def _nodes(question: GoodputQuestion, model: FailureModel, per_day: float) -> dict[str, Any]:
-    needed = int(
-        reliability.server_count(
-            gpu_count=question.gpu_count, gpus_per_server=model.gpus_per_server
-        )
-    )
+def _nodes(question: GoodputQuestion, gpu: Gpu, model: FailureModel) -> dict[str, Any]:
+    """Nodes as they are replaced: whole racks where the catalog's node is one."""
+    size = gpu.node_gpu_count
+    needed = int(reliability.server_count(gpu_count=question.gpu_count, gpus_per_server=size))
+    found = {"node_gpu_count": size, "needed_node_count": needed, "node_count_with_spares": None}
     if needed > MOST_SPARED_NODES:
-        return {"needed_node_count": needed, "node_count_with_spares": None}
+        return found
+    lost_per_day = model.stops_per_day(question.gpu_count).value - model.preemptions_per_day
     working = reliability.availability_fraction(
-        failures_per_day=per_day / needed, repair_hours=question.repair_hours
+        failures_per_day=lost_per_day / needed, repair_hours=question.repair_hours
     )
-    held = None
     if working > 0.5:
-        held = int(
+        found["node_count_with_spares"] = int(
             reliability.node_count_with_spares(
                 needed_count=needed,
                 availability_fraction=float(working),
                 target_fraction=question.spare_target_fraction,
             )
         )
-    return {"needed_node_count": needed, "node_count_with_spares": held}
+    return found

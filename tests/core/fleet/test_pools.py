@@ -87,6 +87,16 @@ def test_sharing_gives_the_night_to_training():
     )
 
 
+def test_a_preemption_also_does_again_what_an_asynchronous_save_had_not_written():
+    # Redo is half of 1,800 s and a write of 450 s, the restart 900 s: 1.5 to 1.
+    item = served(peak=10, capacity=1, demand_profile=(1.0,) * 12 + (0.1,) * 12)
+    elastic = trained(gpu_count=16, hours=120.0, elastic=True)
+    elastic["reliability"] = NEVER_FAILS | {"saves": "asynchronous", "write_within_s": 450}
+    (one,) = estimate([item], [elastic], gpu_count_per_instance=4).shared.training_runs
+    assert one.preemption_count >= 1
+    assert one.redo_gpu_hours == pytest.approx(1.5 * one.restart_gpu_hours)
+
+
 def test_a_run_says_when_it_ends_and_how_much_a_day_finishes():
     (one,) = estimate(runs=[trained(hours=96.0)]).separate.training_runs
     assert one.finish == datetime(2027, 1, 5, tzinfo=UTC)

@@ -30,6 +30,11 @@ LIVE = {
 }
 ARGUMENTS = {
     "buffer_factor": [1.0, 1.5],
+    "checkpoint_write_s": [0.0, 60.0],
+    "days": [54, 90],
+    "deviation": [-1.28, 1.28],
+    "event_count": [0, 419],
+    "incident_count": [3, 419],
     "own_on_host": [False, True],
     "activations": [3, 4],
     "active_parameter_count": [8e9, 405e9],
@@ -106,6 +111,7 @@ ARGUMENTS = {
     "peak_flop_per_s": [312e12, 989e12],
     "peak_fraction": [0.4, 0.5],
     "pipeline_parallel": [1, 8],
+    "preemptions_per_day": [0.0, 2.0],
     "rank": [16, 64],
     "rank_count": [1, 16],
     "rebuilt_bytes_per_token": [0, 3e5],
@@ -124,6 +130,7 @@ ARGUMENTS = {
     "shard_count": [8, 64],
     "slowdown_factor": [1.0, 1.1],
     "span_tokens": [4096, 4096],
+    "spot_interruptions_per_1000_node_days": [0.0, 10.0],
     "stage_index": [0, 0],
     "steady_hours": [100.0, 1160.638],
     "storage_bytes_per_s": [58e9, 2e12],
