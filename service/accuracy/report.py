@@ -29,6 +29,11 @@ def document(scores: Sequence[FileScore], *, with_rows: bool) -> dict[str, Any]:
             for score in _plain(scores)
             for kind, (count, warned) in sorted(score.warned.items())
         ],
+        "warnings": [
+            {"id": name, "reason": reason}
+            for score in _plain(scores)
+            for name, reason in score.warnings.items()
+        ],
     }
     by_source = _groups(score for score in scores if score.held_out == "source")
     if by_source:

@@ -75,6 +75,8 @@ class FileScore:
     """True for what a simpler model says of the same rows: reported, and no answer of ours."""
     warned: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Rows known to be wrong, by kind: how many there are, and how many raise a warning."""
+    warnings: dict[str, str] = field(default_factory=dict)
+    """Why a row is doubted, by its id: those known to be wrong, and any other."""
 
 
 def summary(rows: Sequence[ScoredRow], *, by_group: bool) -> dict[str, Any]:

@@ -6,14 +6,14 @@ from typing import Literal
 
 from service.accuracy.scoring import FileScore, ScoredRow, Split, UnpredictedRow
 from service.accuracy.training_cases import PreparedRow, Unpredictable, prepare
-from service.accuracy.training_memory import memory_kind, memory_terms, predicted_memory
+from service.accuracy.training_memory import predicted_memory
 from service.accuracy.training_rows import SPEED_KINDS, TrainingRow, training_row
 from service.accuracy.training_run import predicted_run, predicted_speed
 from service.accuracy.training_speed import is_run, is_speed, is_time
+from service.accuracy.training_warnings import warnings_of
 from service.core.errors import CoreError
 from service.core.estimates import Range
 from service.core.recorder import Recorder
-from service.core.run.memory import available_bytes
 from service.core.snapshot import CatalogSnapshot
 
 Records = Sequence[Mapping[str, str]]
@@ -22,10 +22,17 @@ Records = Sequence[Mapping[str, str]]
 def score_training(records: Records, snapshot: CatalogSnapshot) -> FileScore:
     """Predict every row by the catalog's own constants."""
     recorder = Recorder(snapshot).off()
-    rows = [training_row(record) for record in records]
-    counted = [row for row in rows if row.quality != "C"]
-    scored, unpredicted = _predict(counted, recorder)
-    return FileScore("training", tuple(scored), tuple(unpredicted), warned=_warned(rows, recorder))
+    rows, unread = _read(records)
+    scored, unpredicted = _predict(rows, recorder)
+    doubts = warnings_of(rows, scored, unpredicted, recorder)
+    wrong = {row.id for row in rows if row.quality == "C"}
+    return FileScore(
+        "training",
+        tuple(row for row in scored if row.id not in wrong),
+        (*unread, *(row for row in unpredicted if row.id not in wrong)),
+        warned=_warned(rows, doubts),
+        warnings=doubts,
+    )
 
 
 def cross_validate_training(
@@ -45,8 +52,7 @@ def cross_validate_training(
     """
     held_out = _overrides(folds, scheme)
     scored: list[ScoredRow] = []
-    for record in records:
-        row = training_row(record)
+    for row in _read(records)[0]:
         if row.quality != "C":
             # Constants of groups without speed rows were fitted on other groups anyway.
             recorder = Recorder(
@@ -54,6 +60,18 @@ def cross_validate_training(
             ).off()
             scored += _predict([row], recorder)[0]
     return FileScore("training", tuple(scored), cross_validated=True, held_out=scheme)
+
+
+def _read(records: Records) -> tuple[list[TrainingRow], list[UnpredictedRow]]:
+    """Rows of a file, and those in which nothing was measured."""
+    rows, unread = [], []
+    for number, record in enumerate(records, start=1):
+        try:
+            rows.append(training_row(record))
+        except (ValueError, KeyError) as fault:
+            name = record.get("id") or f"row {number}"
+            unread.append(UnpredictedRow(name, record.get("kind") or "unknown", str(fault)))
+    return rows, unread
 
 
 def _overrides(folds: Records, scheme: str) -> dict[str, dict[str, float]]:
@@ -76,6 +94,10 @@ def _predict(
             unpredicted.append(UnpredictedRow(row.id, row.kind, str(reason)))
         except CoreError as error:
             unpredicted.append(UnpredictedRow(row.id, row.kind, error.message[:120]))
+        except (ValueError, TypeError, LookupError, ArithmeticError) as fault:
+            # Cells that nobody foresaw cost their own row only.
+            why = f"its cells cannot be used: {type(fault).__name__}"
+            unpredicted.append(UnpredictedRow(row.id, row.kind, why))
     return scored, unpredicted
 
 
@@ -120,27 +142,11 @@ def _entry(
     )
 
 
-def _warned(rows: Iterable[TrainingRow], recorder: Recorder) -> dict[str, tuple[int, int]]:
-    """Rows that are known to be wrong, by kind: how many, and how many do not pass unnoticed.
-
-    A row is noticed when it is refused, when the published value lies outside of the band, or when
-    the layout that a speed names would not fit the GPU that it names.
-    """
+def _warned(rows: Iterable[TrainingRow], doubts: Mapping[str, str]) -> dict[str, tuple[int, int]]:
+    """Rows that are known to be wrong, by kind: how many, and how many do not pass unnoticed."""
     counts: dict[str, tuple[int, int]] = {}
     for row in rows:
         if row.quality == "C":
-            found, _ = _predict([row], recorder)
-            noticed = not found or not found[0].is_in_band or _is_too_large(row, recorder)
             total, warned = counts.get(row.kind, (0, 0))
-            counts[row.kind] = (total + 1, warned + noticed)
+            counts[row.kind] = (total + 1, warned + (row.id in doubts))
     return counts
-
-
-def _is_too_large(row: TrainingRow, recorder: Recorder) -> bool:
-    """True where a speed was published with sizes that do not fit the GPU."""
-    if row.kind not in SPEED_KINDS or row.micro_batch is None:
-        return False
-    prepared = prepare(row, recorder)
-    low = recorder.assume("training_memory_residual_factor", memory_kind(prepared)).low
-    available = available_bytes(prepared.gpu, recorder)
-    return bool(memory_terms(prepared).total * low > available)

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass, replace
 
+from service.accuracy.training_names import gpu_key
 from service.accuracy.training_rows import TrainingRow
 from service.accuracy.training_settings import IllegalLayout, Settings, settings_of
 from service.accuracy.training_shapes import architecture_of
@@ -18,7 +19,7 @@ from service.core.run.step import StepModel
 from service.core.run.step_constants import Look
 from service.core.scenarios.stacks import STACKS, LossKind, StackTraits
 from service.core.scenarios.training_run import Adapter, TrainingRun
-from service.core.scenarios.training_state import StateRecipeName
+from service.core.scenarios.training_state import Offload, StateRecipeName
 
 _HIDDEN = re.compile(r"async ?tp", re.IGNORECASE)
 _OVERLAPPED_EXPERTS = re.compile(r"deepseek-ai/DeepSeek-V3", re.IGNORECASE)
@@ -28,9 +29,17 @@ _EARLY_FLASH = re.compile(r"2304\.01373")
 _LOSSES: tuple[tuple[str, LossKind], ...] = (
     (r"modelscope/ms-swift", "plain"),
     (r"peft", "typical"),
-    (r"unsloth|liger|chunked|litgpt|torchtune|h200_2025", "fused"),
+    (r"unsloth|liger|chunked|litgpt|torchtune|h200_2025|llm-foundry", "fused"),
 )
 """Sources whose loss is known not to be the usual one of their stack."""
+_WITHOUT_FLASH = ("volta", "turing")
+"""Classes that the second FlashAttention does not run on."""
+_OPTIMIZERS: tuple[tuple[str, StateRecipeName, StateRecipeName], ...] = (
+    (r"8[ _-]?bit", "mixed_bf16_adam_8bit_moments", "pure_bf16_adam_8bit_moments"),
+    (r"adafactor", "mixed_bf16_adafactor", "mixed_bf16_adafactor"),
+    (r"sgd|lion|muon", "mixed_bf16_sgd_momentum", "mixed_bf16_sgd_momentum"),
+)
+"""Words in an optimizer's name, and its state beside FP32 master weights and in pure 16 bit."""
 CHECKPOINT_ADAPTERS = ("lora", "qlora")
 
 
@@ -83,6 +92,8 @@ class PreparedRow:
     @property
     def loss(self) -> LossKind | None:
         """Copies of the logits, where the source is known to differ from its stack."""
+        if self.traits.loss == "parallel":  # a loss of its own, whoever starts the run
+            return None
         return next((kind for text, kind in _LOSSES if re.search(text, self.row.source)), None)
 
     @property
@@ -104,6 +115,7 @@ class PreparedRow:
                 "state_recipe": state_recipe(row),
                 "adapter": adapter,
                 "loss": self.loss,
+                "offload": _offload(row),
                 "compute_precision": self.settings.precision,
                 "layout": GivenLayout(
                     kind="given",
@@ -126,9 +138,31 @@ class PreparedRow:
         )
 
 
+def _offload(row: TrainingRow) -> Offload:
+    """What a layout says that it keeps on the host."""
+    words = str(row.layout.get("offload") or "").lower()
+    if words in {"", "none", "false", "no", "0"}:
+        return "none"
+    return "optimizer_and_parameters" if re.search(r"param|weight|both|all", words) else "optimizer"
+
+
+def _stores_scores(row: TrainingRow, gpu: Gpu) -> bool:
+    """True where attention scores pass memory: switched off, older, or no kernel for the GPU."""
+    has_kernel = gpu.gpu_class not in _WITHOUT_FLASH or row.software_year is not None
+    return row.layout.get("flash_attn") == 0 or row.is_older_than_flash or not has_kernel
+
+
 def state_recipe(row: TrainingRow) -> StateRecipeName:
     """Training state of a row's stack and precision."""
-    if "true" in row.precision or "pure" in row.precision:
+    precision = row.precision.lower()
+    is_pure = "true" in precision or "pure" in precision
+    optimizer = str(row.layout.get("optimizer", "")).lower()
+    for words, mixed, pure in _OPTIMIZERS:
+        if re.search(words, optimizer):
+            return pure if is_pure else mixed
+    if precision.startswith(("fp32", "float32")):
+        return "fp32_adam"
+    if is_pure:
         return "pure_bf16_adam"
     if row.stack in {"megatron_2021", "vendor_tuned"}:
         return "mixed_bf16_adam_fp32_gradients"
@@ -142,7 +176,7 @@ def prepare(row: TrainingRow, recorder: Recorder) -> PreparedRow:
         Unpredictable: If GPU or shape are not known, or the sizes contradict one another.
     """
     snapshot = recorder.snapshot
-    key = snapshot.key_of("gpu", row.gpu)
+    key = gpu_key(row.gpu, snapshot)
     if key is None:
         raise Unpredictable(f"no GPU of the catalog is called {row.gpu!r}")
     architecture = architecture_of(row.model, row.shape, snapshot)
@@ -160,6 +194,6 @@ def prepare(row: TrainingRow, recorder: Recorder) -> PreparedRow:
         traits = replace(traits, hides_all_to_all=True)
     if _EARLY_FLASH.search(row.source):
         traits = replace(traits, attention="flash_2")
-    if row.layout.get("flash_attn") == 0:
+    elif _stores_scores(row, gpu) and traits.name != "jax":
         traits = replace(traits, attention="stored")
     return PreparedRow(row, architecture, gpu, settings, traits, recorder)

@@ -107,7 +107,7 @@ def _target_parameters(prepared: PreparedRow) -> int | None:
 
 
 def memory_kind(prepared: PreparedRow) -> str:
-    """Class of a row whose band holds."""
+    """Class of a row by how its weights are trained and divided."""
     axes = prepared.settings.axes
     if prepared.trains_adapter:
         return "adapter"
@@ -117,7 +117,7 @@ def memory_kind(prepared: PreparedRow) -> str:
 
 
 def _banded(value: float, prepared: PreparedRow) -> Range:
-    band = prepared.recorder.assume("training_memory_residual_factor", memory_kind(prepared))
+    band = prepared.recorder.assume("training_memory_residual_factor")
     return Range(value=value, low=value * band.low, high=value * band.high)
 
 

@@ -1,11 +1,11 @@
 """Rows of published training results as they stand in a file, typed."""
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from service.accuracy import training_names as names
 from service.core.scenarios.stacks import SoftwareStack
 
 QUALITY = re.compile(r"^q=([A-Z])")
@@ -38,6 +38,7 @@ _SOURCES: dict[SoftwareStack, tuple[str, ...]] = {
         "accelerate",
         "deepspeed",
         "picotron",
+        "nanotron",
         "ml-engineering",
     ),
     "pytorch_fsdp": (
@@ -54,11 +55,29 @@ _SOURCES: dict[SoftwareStack, tuple[str, ...]] = {
         "nanochat",
         "llm.c",
     ),
-    "vendor_tuned": ("megatron", "nemo", "dgxc", "mlcommons", "megascale", "2402.15627", "primus"),
+    "vendor_tuned": (
+        "megatron",
+        "nemo",
+        "dgxc",
+        "mlcommons",
+        "mlperf",
+        "megascale",
+        "2402.15627",
+        "primus",
+        "transformerengine",
+        "internevo",
+    ),
 }
 """Words in a source, or in what a row says, that name its stack; the first match holds."""
-_YEARS = (("dgxc-benchmarking", 2025.5), ("ROCm/Megatron-LM", 2024.5), ("llama4", 2025.3))
+_YEARS = (
+    ("dgxc-benchmarking", 2025.5),
+    ("ROCm/Megatron-LM", 2024.5),
+    ("llama4", 2025.3),
+    ("metaseq", 2022.4),
+)
 """When the software of a source was current that names no date."""
+FLASH_YEAR = 2022.6
+"""FlashAttention, arXiv 2205.14135; stacks took it up from the second half of that year on."""
 _UNFUSED = re.compile(
     r"metaseq|2205\.01068|llm-foundry|compile=0|no compile|without compile|nanogpt", re.IGNORECASE
 )
@@ -129,9 +148,17 @@ class TrainingRow:
         return next((year for name, year in _YEARS if name in self.source), None)
 
     @property
+    def is_older_than_flash(self) -> bool:
+        """True where the software is from before attention kernels that store no scores."""
+        year = self.software_year
+        return year is not None and year < FLASH_YEAR
+
+    @property
     def _guessed_stack(self) -> SoftwareStack:
         if "tpu" in self.gpu.lower():
             return "jax"
+        if self.is_older_than_flash:
+            return "megatron_2021"
         if self.layout.get("method") in {"lora", "qlora", "full"}:
             return "huggingface"
         split = max(int(self.layout.get(name) or 1) for name in ("tp", "pp", "ep"))
@@ -145,38 +172,33 @@ def _matched(text: str) -> SoftwareStack | None:
     )
 
 
-def _number(text: str | None) -> float | None:
-    return float(text) if text not in (None, "") else None
-
-
-def _whole(text: str | None) -> int | None:
-    value = _number(text)
-    return None if value is None else round(value)
-
-
 def training_row(record: Mapping[str, str]) -> TrainingRow:
     """A row of the file.
 
     Raises:
-        ValueError: If a cell cannot be read.
+        ValueError: If nothing was measured.
     """
+    value = names.number(record.get("measured_value"))
+    if value is None or value <= 0:
+        raise ValueError(f"nothing was measured: {record.get('measured_value')!r}")
+    cell = {name: text or "" for name, text in record.items()}
     return TrainingRow(
-        id=record["id"],
-        kind=record["kind"],
-        model=record["model"],
-        shape=json.loads(record["arch"] or "{}"),
-        tokens=_number(record["tokens"]),
-        sequence_tokens=_whole(record["seq_len"]),
-        micro_batch=_whole(record["micro_batch"]),
-        global_batch=_whole(record["global_batch"]),
-        gpu=record["gpu"],
-        gpu_count=_whole(record["gpu_count"]),
-        precision=record["precision"],
-        layout=json.loads(record["parallelism"] or "{}"),
-        recompute=record["recompute"],
-        metric=record["measured_metric"],
-        value=float(record["measured_value"]),
-        unit=record["unit"],
-        source=record["source"],
-        note=record["note"],
+        id=cell["id"],
+        kind=cell["kind"],
+        model=cell.get("model") or "unnamed",
+        shape=names.shape(cell.get("arch")),
+        tokens=names.number(cell.get("tokens")),
+        sequence_tokens=names.sequence(cell.get("seq_len")),
+        micro_batch=names.count(cell.get("micro_batch")),
+        global_batch=names.count(cell.get("global_batch")),
+        gpu=cell.get("gpu", ""),
+        gpu_count=names.count(cell.get("gpu_count")),
+        precision=cell.get("precision", ""),
+        layout=names.layout(cell.get("parallelism")),
+        recompute=cell.get("recompute", ""),
+        metric=cell["measured_metric"],
+        value=value,
+        unit=cell.get("unit", ""),
+        source=cell.get("source", ""),
+        note=cell.get("note", ""),
     )

@@ -72,6 +72,7 @@ def booked_rate(prepared: PreparedRow) -> float:
         prepared.recorder,
         is_mixture=prepared.architecture.is_mixture,
         stack=prepared.traits.name,
+        precision=prepared.settings.precision,
     )
     work = flops.training_flops_per_token(
         active_parameter_count=prepared.architecture.active_parameter_count

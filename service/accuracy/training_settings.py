@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from service.accuracy import training_names as names
 from service.accuracy.training_rows import TrainingRow
 from service.core.architecture.model import ModelArchitecture
 from service.core.hardware import ComputePrecision, Gpu
@@ -174,8 +175,7 @@ def _micro_batch(
     row: TrainingRow, degrees: Mapping[str, int], billions: float, sequence: int, most: int | None
 ) -> int:
     """One sequence in a pipeline; else as many as fill 8 to 16 thousand tokens of a GPU."""
-    is_split = degrees["pp"] > 1 or (degrees["tp"] > 1 and not row.layout.get("fsdp"))
-    if is_split or row.kind == "memory":
+    if degrees["pp"] > 1 or row.kind == "memory":
         return 1
     wanted = 16384 if billions < 4 or row.stack in SHARDED_STACKS else 8192
     count = max(1, wanted // max(1, sequence // degrees["cp"]))
@@ -190,20 +190,20 @@ def _batch(billions: float, sequence: int, per_round: int, pipeline: int) -> int
 
 
 def _recompute(row: TrainingRow, assumed: list[str]) -> str:
-    text = row.recompute.lower()
-    if text.startswith("full"):
-        return "full"
-    if text.startswith("selective"):
-        return "half" if row.stack in SHARDED_STACKS or "(" in text else "selective"
-    if text in {"", "not stated"}:
+    named = names.recompute(row.recompute)
+    if named == "unstated":
         assumed.append("recompute")
         return "full" if row.stack in OLD_STACKS else "none"
-    return "none"
+    if named == "selective":  # what a stack's own word means
+        return "half" if row.stack in SHARDED_STACKS else "selective"
+    return "selective" if named == "core" else named
 
 
 def precision_of(row: TrainingRow, gpu: Gpu) -> ComputePrecision:
     """Precision of the matrices: what the row names first; 16 bit where it does not say."""
     text = row.precision.lower()
+    if re.fullmatch(r"(tf|fp|float)32.*", text) and "16" not in text:
+        return "fp32" if gpu.peak_tflops.tf32 is None or text.startswith("fp") else "tf32"
     if "fp4" in text:
         return "fp4"
     if "not stated" not in text and ("fp8" in text or "float8" in text):

@@ -57,11 +57,17 @@ class Published:
         return self.gpu.peak_flop_per_s("fp8" if says else "bf16") or float("nan")
 
 
+def _step_s(published: Published, rate: Rate) -> float:
+    settings = published.settings
+    return settings.global_batch * settings.sequence_tokens / (rate * settings.gpu_count)
+
+
 _SPEEDS: dict[str, Callable[[Published, Rate], float]] = {
     "tokens_per_s_per_gpu": lambda _, rate: rate,
-    "step_time_s": lambda p, rate: (
-        p.settings.global_batch * p.settings.sequence_tokens / (rate * p.settings.gpu_count)
-    ),
+    "tokens_per_s": lambda p, rate: rate * p.settings.gpu_count,
+    "samples_per_s": lambda p, rate: rate * p.settings.gpu_count / p.settings.sequence_tokens,
+    "step_time_s": _step_s,
+    "step_time_ms": lambda p, rate: 1e3 * _step_s(p, rate),
     "tflops_per_gpu": lambda p, rate: (
         rate
         * (p.hardware_flops if _counts_hardware(p.row) else p.model_flops)
@@ -69,11 +75,19 @@ _SPEEDS: dict[str, Callable[[Published, Rate], float]] = {
     ),
     "hw_tflops_per_gpu": lambda p, rate: rate * p.hardware_flops / FLOP_PER_S_PER_TFLOPS,
     "mfu_pct": lambda p, rate: 100.0 * rate * p.model_flops / p.peak_flop_per_s,
+    "hfu_pct": lambda p, rate: (
+        100.0
+        * rate
+        * (p.hardware_flops if p.settings.axes.is_full_recompute else p.model_flops)
+        / p.peak_flop_per_s
+    ),
 }
 """Published measures of speed, from tokens per second and GPU."""
 _TIMES: dict[str, float] = {
     "gpu_hours": SECONDS_PER_HOUR,
     "gpu_hours_per_T_tokens": SECONDS_PER_HOUR,
+    "gpu_days": SECONDS_PER_DAY,
+    "wall_hours": SECONDS_PER_HOUR,
     "wall_days": SECONDS_PER_DAY,
     "projected_wall_days": SECONDS_PER_DAY,
     "time_to_train_min": 60.0,
@@ -97,7 +111,7 @@ def is_run(metric: str) -> bool:
 
 def is_time(metric: str) -> bool:
     """True where less is faster."""
-    return metric == "step_time_s" or metric in _TIMES
+    return metric.startswith("step_time_") or metric in _TIMES
 
 
 def published_speed(published: Published, rate: Rate) -> float:
@@ -108,7 +122,7 @@ def published_speed(published: Published, rate: Rate) -> float:
 def published_run(published: Published, rate: Rate, tokens: float) -> float:
     """Hours, days or minutes of a whole run as the row publishes them."""
     metric, unit = published.row.metric, _TIMES[published.row.metric]
-    gpus = 1 if metric.startswith("gpu_hours") else published.settings.gpu_count
+    gpus = 1 if metric.startswith("gpu_") else published.settings.gpu_count
     return tokens / (rate * gpus) / unit
 
 

@@ -59,6 +59,12 @@ def test_the_report_names_what_was_not_predicted():
     assert sorted(g["kind"] for g in everything) == ["speed", "throughput"]
 
 
+def test_the_report_says_why_a_row_is_doubted():
+    score = FileScore("training", (row("1", e),), warnings={"2": "repeats 1"})
+    report = document([score], with_rows=False)
+    assert report["warnings"] == [{"id": "2", "reason": "repeats 1"}]
+
+
 def test_rows_are_printed_only_on_demand():
     assert "rows" not in document([FileScore("training", ())], with_rows=False)
 

@@ -4,12 +4,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from service.core.estimates import Range
-from service.core.factors import Factor, ranged, spread
+from service.core.factors import (
+    PYTORCH_FSDP,
+    VENDOR_TUNED,
+    Factor,
+    positive,
+    ranged,
+    spread,
+)
 from service.core.failures.model import FailureModel
 from service.core.formulas import training_time
-from service.core.hardware import Gpu
+from service.core.hardware import ComputePrecision, Gpu
 from service.core.recorder import Recorder
-from service.core.scenarios.stacks import SoftwareStack
+from service.core.run.step_constants import SIXTEEN_BIT
+from service.core.scenarios.stacks import SHARDED_STACKS, SoftwareStack
 from service.core.scenarios.training_run import TrainingRun
 
 
@@ -62,8 +70,24 @@ def run_hours(
 
 
 def booked_mfu_fraction(
-    gpu: Gpu, recorder: Recorder, *, is_mixture: bool, stack: SoftwareStack
+    gpu: Gpu,
+    recorder: Recorder,
+    *,
+    is_mixture: bool,
+    stack: SoftwareStack,
+    precision: ComputePrecision = "bf16",
 ) -> float:
-    """MFU (6P, bf16 peak) over all GPU-hours that published runs of a class book. [1]"""
+    """MFU (6P, bf16 peak) over all GPU-hours that published runs of a class book. [1]
+
+    Nearly all of those runs computed in 16 bit. A lower precision books as much more as it is
+    faster: by the ratio of the two shares of the bf16 peak, where both are known.
+    """
     last = "mixture" if is_mixture else stack
-    return recorder.assume("training_booked_mfu_fraction", gpu.gpu_class, last).value
+    share = recorder.assume("training_booked_mfu_fraction", gpu.gpu_class, last).value
+    name = "moe_bf16_peak_fraction" if is_mixture else "bf16_peak_fraction"
+    column = PYTORCH_FSDP if stack in SHARDED_STACKS else VENDOR_TUNED
+    wanted = [(gpu.gpu_class, kind, column) for kind in (precision, "bf16")]
+    if precision in SIXTEEN_BIT or not all(recorder.has_assumption(name, *one) for one in wanted):
+        return share
+    low, sixteen = (positive(recorder, name, *one).value for one in wanted)
+    return share * low / sixteen

@@ -196,11 +196,16 @@ class MemoryModel:
         loss, tokens = self.loss or stack.loss, self._tokens(axes)
         if loss == "chunked":
             tokens = np.minimum(tokens, recorder.assume("loss_chunk_tokens").value)
+        width: Any = recorder.assume("bytes_per_logit", loss).value
+        divided = self.loss or stack.divided_loss
+        if divided is not None and np.any(np.greater(axes.tensor, 1)):
+            parted = recorder.assume("bytes_per_logit", divided).value
+            width = np.where(np.greater(axes.tensor, 1), parted, width)[()]
         return recorder.evaluate(
             training_memory.logits_bytes,
             tokens=tokens * np.equal(stage, axes.pipeline - 1),
             vocab_size=self.parts.vocab_size,
-            bytes_per_logit=recorder.assume("bytes_per_logit", loss).value,
+            bytes_per_logit=width,
             tensor_parallel=axes.tensor,
         )
 

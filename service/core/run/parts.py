@@ -21,6 +21,8 @@ from service.core.scenarios.training_run import TrainingRun
 from service.core.scenarios.training_state import STATE_RECIPES, Offload
 
 FP32_BYTES = 4.0
+NORM_CAST_BYTES = 4.0
+"""Of one element of a norm that is not fused: 2 more for its input, 2 for it before the scale."""
 SCORE_BYTES = 5.0
 """Stored score: softmax and dropout output in 16 bit, and a dropout mask."""
 
@@ -134,12 +136,16 @@ def _inner_bytes(group: LayerGroup) -> float:
     return ELEMENT_BYTES * elements
 
 
-def _unfused_bytes(group: LayerGroup) -> float:
-    """Queries and keys before their rotation, and the product of a gate."""
-    mixing, block = group.attention, group.feed_forward
-    gated = getattr(block, "gated", False)
-    elements = mixing.query_width + mixing.key_value_width / 2 + gated * block.active_width
-    return ELEMENT_BYTES * elements
+def _unfused_bytes(architecture: ModelArchitecture, group: LayerGroup) -> float:
+    """What separate kernels keep beside that: the product of a gate, and what a norm casts.
+
+    A norm by the root of the mean square, as gated architectures have, computes in FP32: it keeps
+    its input in 4 bytes instead of 2, and what it has divided beside what it has scaled.
+    """
+    if not getattr(group.feed_forward, "gated", False):
+        return 0.0
+    norms = NORM_CAST_BYTES * group.norm_count * architecture.hidden_size
+    return norms + ELEMENT_BYTES * group.feed_forward.active_width
 
 
 def adapter_parameter_count(architecture: ModelArchitecture, rank: int) -> int:
@@ -193,7 +199,7 @@ def model_parts(architecture: ModelArchitecture, sequence_tokens: int) -> ModelP
         is_tied=architecture.tie_word_embeddings,
         residual_bytes=sum(g.count * _residual_bytes(architecture, g) for g in groups) / layers,
         inner_bytes=sum(g.count * _inner_bytes(g) for g in groups) / layers,
-        unfused_bytes=sum(g.count * _unfused_bytes(g) for g in groups) / layers,
+        unfused_bytes=sum(g.count * _unfused_bytes(architecture, g) for g in groups) / layers,
         score_bytes=SCORE_BYTES * scores / layers,
         key_value_width=sum(g.count * g.attention.key_value_width for g in groups),
         routed_hidden_width=sum(g.count * _routed_width(architecture, g) for g in groups),

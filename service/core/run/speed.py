@@ -24,6 +24,7 @@ from service.core.parallelism.axes import SHARDINGS, LayoutAxes
 from service.core.recorder import Recorder
 from service.core.registry import define_quantity
 from service.core.run.mechanism import Mechanism
+from service.core.scenarios.stacks import SHARDED_STACKS
 from service.core.scenarios.training_run import TrainingRun
 
 TABLE_PRECISION = {"fp16": "bf16"}
@@ -282,13 +283,7 @@ class SpeedModel:
         """The column of the table that is nearest to the named stack."""
         if self._named_stack is None:
             return None
-        is_sharded = self._named_stack in {
-            "pytorch_fsdp",
-            "pytorch_eager",
-            "huggingface",
-            "deepspeed",
-        }
-        return PYTORCH_FSDP if is_sharded else VENDOR_TUNED
+        return PYTORCH_FSDP if self._named_stack in SHARDED_STACKS else VENDOR_TUNED
 
     def _table(self, vendor: Any, recorder: Recorder) -> list[Factor]:
         """Share of the bf16 peak; a class's share has a wider band than the GPU's own."""

@@ -14,6 +14,13 @@ SoftwareStack = Literal[
     "megatron_deepspeed",
 ]
 """Stacks that the estimate tells apart."""
+SHARDED_STACKS: tuple[SoftwareStack, ...] = (
+    "pytorch_fsdp",
+    "pytorch_eager",
+    "huggingface",
+    "deepspeed",
+)
+"""Stacks whose speed is nearest to sharded PyTorch's; the others' is to the vendor's."""
 AttentionKernel = Literal["stored", "flash_2", "vendor"]
 LossKind = Literal["plain", "typical", "upcast", "parallel", "fused", "chunked"]
 """How many copies of the logits a loss makes; chunked computes the head, too, chunk by chunk."""
@@ -42,6 +49,8 @@ class StackTraits:
     """Gradients and weights pass through buckets of a fixed size, two of each."""
     pipeline_buffers: int = 0
     """Inputs and outputs of a stage that are kept beside its activations, for each micro-batch."""
+    divided_loss: LossKind | None = None
+    """Copies of the logits where tensor parallelism divides them; None: as many."""
     accumulates_in_fp32: bool = False
     """Gradients that wait for more micro-batches are kept in FP32, whole."""
 
@@ -57,6 +66,7 @@ STACKS: dict[SoftwareStack, StackTraits] = {
             False,
             "upcast",
             updates_at_once=True,
+            divided_loss="typical",
             accumulates_in_fp32=True,
         ),
         StackTraits(
@@ -66,6 +76,7 @@ STACKS: dict[SoftwareStack, StackTraits] = {
             False,
             "upcast",
             updates_at_once=True,
+            divided_loss="typical",
             accumulates_in_fp32=True,
         ),
         StackTraits("huggingface", False, "flash_2", False, "upcast", updates_at_once=True),

@@ -160,7 +160,11 @@ def booked_gpu_hours(need: RunNeed, recorder: Recorder) -> Range | None:
     stack = run.speed.software_stack if run.speed.kind == "estimated" else None
     split = need.layout is not None and need.layout.gpus_per_copy > 1
     share = booked_mfu_fraction(
-        gpu, recorder, is_mixture=architecture.is_mixture, stack=stack or stack_of(split)
+        gpu,
+        recorder,
+        is_mixture=architecture.is_mixture,
+        stack=stack or stack_of(split),
+        precision=run.compute_precision,
     )
     per_token = work / run.tokens
     end_to_end = recorder.assume("training_end_to_end_fraction").value

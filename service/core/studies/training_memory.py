@@ -200,7 +200,7 @@ def _shown(case: RunCase, layouts: LayoutModels, axes: LayoutAxes) -> dict[str, 
     """What an answer shows of one layout."""
     recorder, model = case.recorder, layouts.memory
     memory = model.answer(axes, recorder)
-    band = recorder.assume("training_memory_residual_factor", _kind(case, axes))
+    band = recorder.assume("training_memory_residual_factor")
     stages = _stages(case, layouts, axes)
     totals = [stage.total for stage in stages]
     return {
@@ -221,15 +221,6 @@ def _shown(case: RunCase, layouts: LayoutModels, axes: LayoutAxes) -> dict[str, 
 
 def _stack(layouts: LayoutModels, axes: LayoutAxes) -> SoftwareStack:
     return layouts.memory.named_stack or stack_of(bool(axes.is_split))
-
-
-def _kind(case: RunCase, axes: LayoutAxes) -> str:
-    """Class of layouts whose measured peaks tell the band."""
-    if case.run.adapter is not None:
-        return "adapter"
-    if axes.pipeline > 1 or axes.tensor > 1:
-        return "split"
-    return "single" if axes.data == 1 else "sharded"
 
 
 def _stages(case: RunCase, layouts: LayoutModels, axes: LayoutAxes) -> tuple[StageMemory, ...]:

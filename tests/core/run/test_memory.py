@@ -28,6 +28,7 @@ def terms(layout, **fields):
 
 LLAMA_8B = {"architecture": "llama-3.1-8b"}
 P_8B = 8_030_261_248
+HUGGINGFACE = {"kind": "estimated", "software_stack": "huggingface"}
 
 
 @pytest.mark.parametrize(
@@ -189,6 +190,34 @@ def test_a_chunked_loss_holds_the_logits_of_one_chunk():
     # A micro-batch that is shorter than a chunk is held whole.
     short = terms(axes(), loss="chunked", **fields | {"sequence_length_tokens": 512}).logits
     assert short == 512 * 151936 * 4
+
+
+def test_logits_that_tensor_parallelism_divides_are_eager_tensors_of_the_stack():
+    # 8,192 tokens over 4 GPUs: 2+4+4+4+2 bytes each instead of 2+4+4 on one GPU
+    stack = {"speed": {"kind": "estimated", "software_stack": "pytorch_fsdp"}}
+    divided = terms(axes(tensor=4), **stack, **LLAMA_8B).logits
+    whole = terms(axes(), **stack, **LLAMA_8B).logits
+    assert (whole, divided) == (8192 * 128256 * 10, 8192 * 128256 / 4 * 16)
+    fused = terms(axes(tensor=4), loss="fused", **stack, **LLAMA_8B).logits
+    assert fused == 8192 * 128256 / 4 * 4
+
+
+def test_kernels_that_are_not_fused_keep_what_norms_cast():
+    # stas00/ml-engineering, training/performance: 28 copies of the hidden state a layer, 7.0 GiB at
+    # 32,768 tokens of Llama 3.1 8B. Counted here: 4 around two norms, 4 that these cast, 2.5 for
+    # queries, keys, values and output, 14 for a gated block of 3.5 widths; 1.5 less than where keys
+    # and values are repeated for every head.
+    fields = {"sequence_length_tokens": 32768, "speed": HUGGINGFACE}
+    found = terms(axes(), **LLAMA_8B, **fields).activations / (32 * 32768 * 2 * 4096)
+    assert found == 4 + 4 + 2.5 + 4 * 3.5
+    assert found == pytest.approx(28, rel=0.15)
+
+
+def test_norms_without_a_gate_beside_them_are_one_kernel():
+    # MPT: layer norms keep their input alone, and nothing is multiplied by a gate.
+    fields = {"architecture": "mpt-7b", "sequence_length_tokens": 1024}
+    eager = terms(axes(), speed=HUGGINGFACE, **fields).activations
+    assert eager == terms(axes(), **fields).activations
 
 
 def test_stacks_that_update_all_weights_at_once_hold_a_copy_of_them():
