@@ -10,9 +10,8 @@ from service.core.value import LARGEST
 
 ENOUGH_GOODPUT = (0.5, 0.1, 0.01)
 """Shares of the time that a named change leaves; the largest that any single change reaches."""
-STEP = 0.9
-"""Ratio between values that are tried."""
-MOST_STEPS = 250
+SHARES = (*(0.9**step for step in range(1, 67)), *(10.0**-step for step in range(3, 40)))
+"""Shares of a value that are tried: in small steps at first."""
 MOST_COUNTS = 200
 MOST_TRIALS = 8
 """GPU counts of which it is asked whether the run can have them."""
@@ -101,8 +100,7 @@ def _said(name: str, value: float) -> str:
 
 def _lower(value: float) -> Iterator[float]:
     """Values from just below one down to nothing."""
-    for step in range(1, MOST_STEPS):
-        yield _rounded(value * STEP**step)
+    yield from (_rounded(value * share) for share in SHARES)
     yield 0.0
 
 
@@ -118,8 +116,8 @@ def _other_intervals(model: FailureModel, gpu_count: int) -> Iterator[Change]:
         return
     now = model.interval_s(gpu_count).value
     least = max(model.least_interval_s(gpu_count), SHORTEST_INTERVAL_S)
-    for step in range(1, MOST_STEPS):
-        for seconds in (now * STEP**step, now / STEP**step):
+    for share in SHARES:
+        for seconds in (now * share, now / share):
             if least <= _rounded(seconds) <= LARGEST:
                 yield _with_interval(model, _rounded(seconds))
 
@@ -136,7 +134,9 @@ def _shorter_saves(model: FailureModel, _: int) -> Iterator[Change]:
         return
     save, write = model.checkpoint_save_s, model.checkpoint_write_s
     if save is not None and save.value > 0:
-        for seconds in _lower(float(save.value)):
+        # By a rule, saves that cost nothing have no best interval.
+        by_rule = model.checkpoint_interval_s is None
+        for seconds in filter(None if by_rule else lambda _: True, _lower(float(save.value))):
             other = replace(model, checkpoint_save_s=exactly(seconds))
             yield _said("checkpoint_save_s", seconds), other
     if write is not None and write.value > 0:
@@ -151,20 +151,21 @@ def _more_bandwidth(model: FailureModel) -> Iterator[Change]:
     writing = model.writing
     if writing is None:
         return
-    for step in range(1, MOST_STEPS):
+    for share in SHARES:
         store, node = (
-            _rounded(each / STEP**step) for each in (writing.store_gb_per_s, writing.node_gb_per_s)
+            _rounded(each / share) for each in (writing.store_gb_per_s, writing.node_gb_per_s)
         )
         named = {"store_gb_per_s": store, "node_gb_per_s": node}
         said = [_said(name, value) for name, value in named.items() if value < NEVER]
         more = replace(writing, store_gb_per_s=store, node_gb_per_s=node)
+        if any(LARGEST < value < NEVER for value in named.values()):
+            return
         yield f"checkpoint_storage of {' and '.join(said)}", replace(model, writing=more)
 
 
 def _fewer_stops(model: FailureModel, gpu_count: int) -> Iterator[Change]:
     """Rates of everything that stops the run, all in proportion, at their best interval."""
-    for step in range(1, MOST_STEPS):
-        share = STEP**step
+    for share in SHARES:
         rate = _rounded(model.failures_per_1000_node_days.value * share)
         spot = _rounded(model.spot_interruptions_per_1000_node_days * share)
         taken = _rounded(model.preemptions_per_day * share)
@@ -174,6 +175,8 @@ def _fewer_stops(model: FailureModel, gpu_count: int) -> Iterator[Change]:
             "preemptions_per_day": taken,
         }
         said = [_said(name, value) for name, value in named.items() if value > 0]
+        if model.observed is not None and rate > 0:
+            said[0] += " instead of observed_incidents"
         fewer = replace(
             model,
             failures_per_1000_node_days=exactly(rate),
@@ -183,8 +186,9 @@ def _fewer_stops(model: FailureModel, gpu_count: int) -> Iterator[Change]:
         if not said:
             return
         yield " with ".join(said), fewer
-        young = fewer.rule_s(gpu_count, "young")
-        if young is not None and model.checkpoint_interval_s is not None:
-            seconds = max(young, 1.01 * model.least_interval_s(gpu_count))
+        seconds = max(
+            fewer.rule_s(gpu_count, "young") or 0.0, 1.01 * fewer.least_interval_s(gpu_count)
+        )
+        if 0 < seconds <= LARGEST and model.checkpoint_interval_s is not None:
             text, better = _with_interval(fewer, _rounded(seconds))
             yield " with ".join([*said, text]), better

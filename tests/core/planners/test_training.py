@@ -1,6 +1,7 @@
 """The planner of training runs: hours, ranges, and what is published of them."""
 
 import math
+import re
 from datetime import date
 
 import pytest
@@ -343,3 +344,42 @@ def test_a_larger_gpu_memory_never_makes_a_run_impossible():
     assert refusal(catalog=smaller, sizing=on(16)).code == "memory"
     larger = with_gpu("h100-sxm5-80gb", memory_cuda_mib=200_000.0)
     assert need(catalog=larger, sizing=on(16)).memory.verdict in {"green", "amber"}
+
+
+def test_a_run_that_never_ends_names_a_gpu_count_that_it_can_have_and_on_which_it_ends():
+    # 30 stops in 1,000 node-days and 2,100 s each take half of the time of 685 servers of 8.
+    often = {"failures_per_1000_node_days": 30}
+    fix = refusal(sizing=on(16384), speed=MFU_40, reliability=often).nearest_fix
+    count = int(fix.removeprefix("gpu_count ").replace(",", ""))
+    assert count <= 685 * 8
+    found = need(sizing=on(count), speed=MFU_40, reliability=often)
+    assert found.goodput_fraction == pytest.approx(1 - 30 * count / 8000 * 2100 / 86400)
+
+
+def test_a_date_on_which_no_count_ever_ends_names_what_lets_the_run_end():
+    # 1,000 stops a day on each server.
+    always = {"failures_per_1000_node_days": 1_000_000}
+    fix = refusal(sizing=by("2027-06-30"), speed=MFU_40, reliability=always).nearest_fix
+    count, rate = re.search(r"on (\d+) GPUs failures_per_1000_node_days (\d+)", fix).groups()
+    fewer = {"failures_per_1000_node_days": float(rate)}
+    tokens = 10**9
+    assert (
+        need(
+            sizing=on(int(count)), speed=MFU_40, reliability=fewer, training_tokens=tokens
+        ).goodput_fraction
+        >= 0.5
+    )
+
+
+def test_the_count_for_a_date_is_judged_by_saves_that_more_nodes_write_faster():
+    # 70.55e9 weights of 16 bytes are 1,129 GB: 1,129 / nodes seconds at 1 GB/s each, every 1,800 s,
+    # and 4 stops in 1,000 node-days of 2,100 s.
+    found = need(
+        sizing=by("2027-06-30"),
+        speed=MFU_40,
+        reliability={"checkpoint_storage": {"node_gb_per_s": 1}},
+    )
+    nodes = found.gpu_count / 8
+    lost = 4 * nodes / 1000 * 2100 / 86400 + 16 * LLAMA_70B / 1e9 / nodes / 1800
+    assert found.goodput_fraction == pytest.approx(1 - lost)
+    assert found.finish.date() <= date(2027, 6, 30)

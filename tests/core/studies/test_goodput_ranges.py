@@ -128,6 +128,20 @@ NEVER_ENDING = [
         "saves": "asynchronous",
         "reliability": {"checkpoint_storage": {"store_gb_per_s": 1}},
     },
+    {
+        "gpu_count": 8,
+        "reliability": {
+            "failures_per_1000_node_days": 1e6,
+            "checkpoint_save_s": 1,
+            "checkpoint_interval": "young",
+        },
+    },
+    {
+        "gpu_count": 8,
+        "reliability": {
+            "observed_incidents": {"incident_count": 10**9, "gpu_count": 8, "days": 1e-12}
+        },
+    },
 ]
 BESIDE = ("gpu_count", "spot_interruptions_per_1000_node_days", "preemptions_per_day")
 
@@ -135,6 +149,9 @@ BESIDE = ("gpu_count", "spot_interruptions_per_1000_node_days", "preemptions_per
 def applied(fields, fix):
     """The question with one of the changes that are named."""
     changed = fields | {"reliability": dict(fields.get("reliability", {}))}
+    if "instead of observed_incidents" in fix:
+        del changed["reliability"]["observed_incidents"]
+        fix = fix.replace(" instead of observed_incidents", "")
     if fix.startswith("checkpoint_storage of "):
         values = re.findall(r"(\w+_gb_per_s) ([\d.e+-]+)", fix)
         changed["reliability"]["checkpoint_storage"] = {n: float(v) for n, v in values}
