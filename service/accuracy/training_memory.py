@@ -26,7 +26,7 @@ def predicted_memory(row: TrainingRow, recorder: Recorder) -> tuple[Range, Prepa
         Unpredictable: If nothing of the estimate answers the row.
     """
     if row.metric.startswith("peak_memory"):
-        prepared = _as_it_fits(prepare(row, recorder))
+        prepared = as_it_fits(prepare(row, recorder))
         value = _peak_bytes(prepared) / _unit_bytes(row.unit)
         if row.metric.endswith("_total"):
             value *= prepared.settings.gpu_count
@@ -38,7 +38,7 @@ def predicted_memory(row: TrainingRow, recorder: Recorder) -> tuple[Range, Prepa
     return Range(value=value, low=value * (1 - ROUNDING), high=value * (1 + ROUNDING)), None
 
 
-def _as_it_fits(prepared: PreparedRow) -> PreparedRow:
+def as_it_fits(prepared: PreparedRow) -> PreparedRow:
     """The row with full recompute, where it names none and would not fit without."""
     settings = prepared.settings
     if "recompute" not in settings.assumed or settings.axes.recompute == FULL:

@@ -3,6 +3,7 @@
 from math import sqrt
 
 from service.accuracy.training_cases import PreparedRow, Unpredictable
+from service.accuracy.training_memory import as_it_fits
 from service.accuracy.training_speed import (
     published_run,
     published_speed,
@@ -13,6 +14,7 @@ from service.core.formulas import flops
 from service.core.run.hours import booked_mfu_fraction
 from service.core.run.speed import RARE_STACKS
 from service.core.run.step_constants import Look
+from service.core.scenarios.stacks import SHARDED_STACKS
 
 
 def token_rate(prepared: PreparedRow, look: Look | None = None) -> float:
@@ -32,13 +34,26 @@ def token_rate(prepared: PreparedRow, look: Look | None = None) -> float:
     return axes.data * per_copy / (total * axes.gpu_count)  # type: ignore[no-any-return]
 
 
+def _recomputed(prepared: PreparedRow) -> PreparedRow:
+    """The row with full recompute, where it names none and its named layout needs it to fit.
+
+    Only on stacks of plain PyTorch, which recompute whole layers or nothing; and not where a batch
+    may have been cut instead.
+    """
+    settings = prepared.settings
+    is_named = not {"layout", "gpu_count"} & set(settings.assumed)
+    if prepared.traits.name in SHARDED_STACKS and is_named and not settings.batch_may_be_cut:
+        return as_it_fits(prepared)
+    return prepared
+
+
 def predicted_speed(prepared: PreparedRow) -> Range:
     """Speed in the row's own unit.
 
     Raises:
         NoConstants: If the GPU's class or the precision has no constants.
     """
-    rate = float(token_rate(prepared))
+    rate = float(token_rate(_recomputed(prepared)))
     low, high = _band(prepared)
     ends = sorted(published_speed(prepared.published, rate * end) for end in (low, high))
     return Range(value=published_speed(prepared.published, rate), low=ends[0], high=ends[1])
@@ -57,7 +72,7 @@ def predicted_run(prepared: PreparedRow) -> Range:
         raise Unpredictable("no number of tokens")
     assume = prepared.recorder.assume
     share = steady_share(row, assume("training_end_to_end_fraction").value)
-    rate = float(token_rate(prepared)) * share
+    rate = float(token_rate(_recomputed(prepared))) * share
     if share < 1:
         rate = sqrt(rate * booked_rate(prepared))
     value = published_run(prepared.published, rate, tokens)

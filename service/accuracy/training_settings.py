@@ -42,6 +42,8 @@ class Settings:
     precision: ComputePrecision
     assumed: tuple[str, ...]
     """Settings that the row leaves out."""
+    batch_may_be_cut: bool = False
+    """True where a local batch is named, which may have passed in several micro-batches."""
 
     @property
     def is_thin(self) -> bool:
@@ -87,7 +89,15 @@ def settings_of(row: TrainingRow, architecture: ModelArchitecture, gpu: Gpu) -> 
         recompute=RECOMPUTES.index(_recompute(row, assumed)),
         sequence_parallel=bool(row.layout.get("sp", row.stack not in OLD_STACKS)),
     )
-    return Settings(axes, gpus, sequence, batch, precision_of(row, gpu), tuple(assumed))
+    return Settings(
+        axes,
+        gpus,
+        sequence,
+        batch,
+        precision_of(row, gpu),
+        tuple(assumed),
+        batch_may_be_cut=local is not None and row.micro_batch is None,
+    )
 
 
 def _batch_per_copy(row: TrainingRow) -> int | None:
