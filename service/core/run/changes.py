@@ -86,8 +86,8 @@ def least_axes(case: RunCase, gpu_count: int) -> LayoutAxes | None:
 
 def changes_that_fit(
     case: RunCase, layouts: LayoutModels, axes: LayoutAxes, among: LayoutAxes | None = None
-) -> tuple[Change, ...]:
-    """What makes a layout fit, the smallest change of each kind, each counted again.
+) -> Iterator[Change]:
+    """What makes a layout fit, the smallest change of each kind, each counted as it is asked for.
 
     First those on the same GPUs, those that keep most speed before others (more sharding, smaller
     micro-batches, more recompute, sequence parallelism, a leaner loss, alone or together; or the
@@ -106,11 +106,12 @@ def changes_that_fit(
             found = [change] if (change := _other_layout(case, layouts, axes)) else []
     else:
         found = [change] if (change := _leaner_loss(case, layouts, among)) else []
+    yield from sorted(found, key=lambda change: -change.rate)
     more = None if among is not None else _wider(case, layouts, axes)
-    more = more or on_more_gpus(case, layouts, count)
-    offload = _offloaded(case, layouts, axes)
-    fastest = sorted(found, key=lambda change: -change.rate)
-    return tuple(change for change in (*fastest, more, offload) if change)
+    if more := more or on_more_gpus(case, layouts, count):
+        yield more
+    if offload := _offloaded(case, layouts, axes):
+        yield offload
 
 
 def _wider(case: RunCase, layouts: LayoutModels, axes: LayoutAxes) -> Change | None:
@@ -141,18 +142,22 @@ def _losses(
 
 
 def _leaner_loss(case: RunCase, layouts: LayoutModels, among: LayoutAxes) -> Change | None:
-    """The first loss that holds little enough on some layout, on the fastest of them."""
-    rates = None
-    for loss, models in _losses(case, layouts, among):
+    """The first loss with which some layout fits, where none does as it is, on the fastest."""
+    found: Change | None = None
+    # What the leanest does not make fit no other does: a search over all layouts takes its time.
+    for loss in reversed(LEAN_LOSSES):
+        models = replace(layouts, memory=replace(layouts.memory, loss=loss))
         fits, needed, _ = judged(case, models, among)
-        if loss is None or not fits.any():
-            continue
-        rates = possible_rates(case, among) if rates is None else rates
-        best = int(np.argmax(np.where(fits, rates, 0.0)))
-        if fits[best] and rates[best] > 0:
-            total, rate = float(needed[best]), float(rates[best])
-            return Change("loss", f"loss {loss}", among.take(best), total, rate, loss=loss)
-    return None
+        if not fits.any():
+            break
+        fitting, total = among.take(fits), needed[fits]
+        rates = possible_rates(case, fitting)
+        best = int(np.argmax(rates))
+        if rates[best] > 0:
+            rate = float(rates[best])
+            axes = fitting.take(best)
+            found = Change("loss", f"loss {loss}", axes, float(total[best]), rate, loss=loss)
+    return found
 
 
 @dataclass(frozen=True)

@@ -242,8 +242,8 @@ def _named(
     chosen = _chosen(case, gpu_count, axes)
     if fits:
         return chosen
-    fixes = changes_that_fit(case, layouts, axes)
-    fix = fixes[0].text if fixes else NO_COUNT
+    change = next(changes_that_fit(case, layouts, axes), None)
+    fix = change.text if change else NO_COUNT
     if needed < limit:
         return _host_too_small(case, layouts.host_need(axes, case.recorder.off()), fix)
     return _too_large(case, float(needed), limit, fix)
@@ -310,8 +310,8 @@ def _fastest(case: RunCase, layouts: LayoutModels, gpu_count: int) -> Choice | I
     if not possible.any():
         raise _impossible(case, gpu_count, is_known=bool(np.any(found.rate > 0)))
     least = found.axes.take(int(np.argmin(np.where(possible, needed, np.inf))))
-    fixes = changes_that_fit(case, layouts, least, among=found.axes)
-    fix = fixes[0].text if fixes else NO_COUNT
+    change = next(changes_that_fit(case, layouts, least, among=found.axes), None)
+    fix = change.text if change else NO_COUNT
     if np.any(possible & (needed < found.limit_bytes)):
         return _host_too_small(case, layouts.host_need(least, case.recorder.off()), fix)
     return _too_large(case, float(needed[possible].min()), found.limit_bytes, fix)
