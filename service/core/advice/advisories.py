@@ -15,6 +15,7 @@ from service.core.estimates import (
     PoolSize,
     Range,
     ServingServiceEstimate,
+    TrainingMemory,
     TrainingRunEstimate,
 )
 from service.core.hardware import Gpu
@@ -85,6 +86,24 @@ def memory_not_checked(run: TrainingRun, architecture: ModelArchitecture | None)
         code="memory_not_checked",
         workload=run.name,
         message=f"The layers of this run are not known, so {counted}.",
+    )
+
+
+def memory_may_not_fit(workload: str, memory: TrainingMemory | None) -> Advisory | None:
+    """A run that fits as estimated, and not at the high end of what such runs were measured at."""
+    if memory is None or memory.total_low is None or memory.total_high is None:
+        return None
+    if memory.total_high <= memory.available:
+        return None
+    return Advisory(
+        code="memory_may_not_fit",
+        workload=workload,
+        message=(
+            f"The fullest GPU holds {memory.total:.1f} GiB by the estimate, and eight of ten such "
+            f"runs between {memory.total_low:.1f} and {memory.total_high:.1f}: more than the "
+            f"{memory.available:.1f} GiB that programs can address. Measure a step, or keep a "
+            "layout that holds less at hand."
+        ),
     )
 
 

@@ -68,6 +68,7 @@ def _of_runs(
         yield advisories.activations_outgrow_state(facts)
         if estimate is not None:
             yield advisories.memory_not_checked(run, facts.architecture)
+            yield advisories.memory_may_not_fit(run.name, estimate.memory_gib_per_gpu)
             yield advisories.wide_band(run.name, "wall_clock_hours", estimate.wall_clock_hours)
             yield advisories.speed_models_disagree(
                 run.name,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from service.core.estimates import TrainingMemory, Verdict
+from service.core.estimates import Range, TrainingMemory, Verdict
 from service.core.formulas import training_memory, training_time
 from service.core.formulas.communication import ELEMENT_BYTES
 from service.core.hardware import Gpu
@@ -278,8 +278,11 @@ class MemoryModel:
         return layer * chunk_layers * in_flight
 
     def answer(self, axes: LayoutAxes, recorder: Recorder) -> TrainingMemory:
-        """Memory of the fullest GPU under one layout, recorded. [GiB]"""
-        terms = self.terms(axes, recorder)
+        """Memory of the fullest GPU under one layout, its total with a band, recorded. [GiB]"""
+        total = float(self.terms(axes, recorder.off()).total)
+        band = recorder.assume("training_memory_residual_factor")
+        held = Range(value=total, low=total * band.low, high=total * band.high)
+        terms = self.terms(axes, recorder.ranged({"training_memory_bytes_per_gpu": held}))
         available = available_bytes(self.gpu, recorder)
         recorder.note("training_memory_available_bytes_per_gpu", available)
         recorder.note(
@@ -287,6 +290,8 @@ class MemoryModel:
         )
         return TrainingMemory(
             **terms.gib(COARSE_TERMS),
+            total_low=held.low / BYTES_PER_GIB,
+            total_high=held.high / BYTES_PER_GIB,
             available=available / BYTES_PER_GIB,
             verdict=verdict(float(terms.total) / available, recorder),
         )

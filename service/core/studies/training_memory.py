@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from service.core.advice.advisories import memory_not_checked
+from service.core.advice.advisories import memory_may_not_fit, memory_not_checked
 from service.core.answers import EstimateAnswer, shared_fields
 from service.core.estimates import TrainingMemory, Verdict
 from service.core.parallelism import ParallelLayout
@@ -183,12 +183,14 @@ def estimate_training_memory(
         # Changes are counted for the batch as it stands, so they do not mend another refusal.
         if not isinstance(found, Choice) and found.code == "memory":
             shown |= {"fitting_changes": _changes(case, case.layouts, axes, count)}
-    unchecked = memory_not_checked(case.run, case.architecture)
+    told = [memory_not_checked(case.run, case.architecture)]
+    if isinstance(found, Choice):
+        told.append(memory_may_not_fit(case.run.name, shown["memory_gib_per_gpu"]))
     return TrainingMemoryAnswer(
         **shared_fields(
             recorder,
             infeasibilities=() if isinstance(found, Choice) else (found,),
-            advisories=() if unchecked is None else (unchecked,),
+            advisories=tuple(advisory for advisory in told if advisory),
         ),
         **shown,
         nearest_fix=None if isinstance(found, Choice) else found.nearest_fix,

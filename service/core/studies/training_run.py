@@ -178,6 +178,7 @@ def _advisories(
                 name, speed.value, shown["table_tokens_per_s_per_gpu"], threshold=threshold
             ),
             None if given is None else _implausible_speed(given),
+            advisories.memory_may_not_fit(name, need.memory),
         ]
         likely = shown["booked_gpu_hours"]
         if question.reported_gpu_hours and likely is not None:

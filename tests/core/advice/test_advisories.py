@@ -145,6 +145,28 @@ def test_activations_above_the_state_are_pointed_out(llama_70b):
     assert advisories.activations_outgrow_state(facts(16)) is None
 
 
+def test_memory_whose_high_end_exceeds_the_card_is_pointed_out():
+    def memory(high):
+        held = dict.fromkeys(("weights", "gradients", "optimizer", "activations"), 17.0)
+        return TrainingMemory(
+            **held,
+            logits=1,
+            overhead=1,
+            total=70,
+            total_low=64,
+            total_high=high,
+            available=79,
+            verdict="amber",
+        )
+
+    found = advisories.memory_may_not_fit("run", memory(79.1))
+    assert found is not None
+    assert found.code == "memory_may_not_fit"
+    assert "64.0 and 79.1" in found.message
+    assert advisories.memory_may_not_fit("run", memory(79)) is None
+    assert advisories.memory_may_not_fit("run", None) is None
+
+
 def test_low_use_of_a_serving_pool_is_explained_and_high_use_is_not():
     def pool(used):
         return PoolSize(

@@ -374,6 +374,40 @@ def test_a_given_speed_tells_no_offer_apart():
         assert (change.tokens_per_s_per_gpu, change.speed_kept_fraction) == (None, None)
 
 
+def test_the_total_carries_the_band_of_measured_peaks():
+    found = memory(layout=given(sharding="zero_3", recompute="full"))
+    held = found.memory_gib_per_gpu
+    # Eight of ten measured peaks lie between these shares of the estimate.
+    band = snapshot().assumptions["training_memory_residual_factor"]
+    assert (found.measured_over_estimate_low, found.measured_over_estimate_high) == (
+        band.low,
+        band.high,
+    )
+    assert held.total_low == pytest.approx(band.low * held.total)
+    assert held.total_high == pytest.approx(band.high * held.total)
+    (total,) = [q for q in found.quantities if q.name == "training_memory_bytes_per_gpu"]
+    assert total.low == pytest.approx(held.total_low * GIB)
+    assert total.high == pytest.approx(held.total_high * GIB)
+    assert total.value == pytest.approx(held.total * GIB)
+
+
+def test_a_run_that_may_not_fit_is_said_to_be_so():
+    # Nine in ten runs stay below 1.22 of the estimate: 79.19 / 1.22 = 64.9 GiB is the most that
+    # is not said to be near.
+    most = 79.19 / snapshot().assumptions["training_memory_residual_factor"].high
+    told = set()
+    for count in range(10, 24):
+        layout = given(sharding="zero_3", recompute="half", micro_batch_sequences=count)
+        batch = {"sequence_length_tokens": 1024, "global_batch_tokens": 64 * count * 1024}
+        found = memory(layout=layout, **batch)
+        if not found.feasible:
+            continue
+        near = "memory_may_not_fit" in {advisory.code for advisory in found.advisories}
+        assert near == (found.memory_gib_per_gpu.total > most)
+        told.add(near)
+    assert told == {True, False}
+
+
 def test_a_run_that_fits_needs_no_change():
     found = memory(layout=given(sharding="zero_3", recompute="full"))
     assert found.feasible
