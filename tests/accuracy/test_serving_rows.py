@@ -8,7 +8,7 @@ import pytest
 from service.accuracy.run import read_rows
 from service.accuracy.serving.engines import engine_of
 from service.accuracy.serving.rows import resolved
-from service.accuracy.serving.score import score_serving
+from service.accuracy.serving.score import score_roofline, score_serving
 from service.catalog.resolve import snapshot_from_folder
 from service.core.recorder import Recorder
 from service.settings import PROJECT_ROOT
@@ -234,3 +234,9 @@ def test_tokens_stay_below_the_peak_of_the_matrix_units(model, batch):
     work = 2 * (whole.active_parameter_count - whole.vocab_size * whole.hidden_size)
     assert 0 < found.predicted * work < shape.gpu.peak_flop_per_s("bf16")
     assert np.isfinite(found.high)
+
+
+def test_the_floor_says_nothing_of_weights_that_leave_no_room():
+    # 405e9 weights of 2 bytes are 810 GB, beside which a card of 80 GB holds no request
+    assert not score_roofline([row(model="Llama-3.1-405B")], SNAPSHOT).scored
+    assert len(score_roofline([row()], SNAPSHOT).scored) == 1

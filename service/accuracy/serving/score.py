@@ -75,7 +75,10 @@ def score_roofline(rows: Sequence[Row], snapshot: CatalogSnapshot) -> FileScore:
         case = _resolved(row, snapshot, recorder)
         if not isinstance(case, ServingRow):
             continue
-        value = plain_roofline(case, recorder)
+        try:
+            value = plain_roofline(case, recorder)
+        except Unpredictable:
+            continue
         if value is not None and np.isfinite(value) and value > 0:
             scored.append(_scored(case, value, np.zeros(2), suffix="_plain_roofline"))
     return FileScore(file="serving", scored=tuple(scored), by_group=True, is_floor=True)
