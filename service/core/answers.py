@@ -1,7 +1,7 @@
 """What the question and the answer of every single estimate share; nothing of it is stored."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, Field
 
@@ -38,6 +38,8 @@ DESCRIPTIVE_FIELDS = {
 class EstimateQuestion(Value):
     """Fields that every question has beside its own."""
 
+    asked_less: ClassVar[str] = "fewer candidates, or give layouts and speeds"
+    """What to ask for instead where an answer is not done in time."""
     catalog_release: ReleaseChoice = "latest"
     """Release whose facts are used; comes back resolved."""
     as_of_date: IsoDate | None = None

@@ -53,11 +53,10 @@ class TooMuchAtOnce(PlanError):
 class TookTooLong(PlanError):
     """An estimate was not done in time."""
 
-    def __init__(self, limit_s: float) -> None:
-        super().__init__(
-            f"the estimate was not done in {limit_s:g} s; "
-            "ask for fewer workloads or months, or give layouts and speeds"
-        )
+    def __init__(self, limit_s: float, asked_less: str | None = None) -> None:
+        less = asked_less or "fewer workloads or months, or give layouts and speeds"
+        super().__init__(f"the estimate was not done in {limit_s:g} s; ask for {less}")
+        self.limit_s = limit_s
 
 
 class CannotCompare(PlanError):

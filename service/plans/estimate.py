@@ -9,6 +9,7 @@ from service.core.costs.negotiated import check_price_book
 from service.core.snapshot import CatalogSnapshot
 from service.plans.beside import run_beside_the_loop
 from service.plans.create import SnapshotLoader, with_price_book
+from service.plans.errors import TookTooLong
 from service.plans.repository import OpenSession
 
 Question = TypeVar("Question", bound=EstimateQuestion)
@@ -38,4 +39,7 @@ async def answer_estimate(
         if isinstance(question, PricedQuestion):
             snapshot = await with_price_book(session, snapshot, question.price_book)
             check_price_book(question.price_book, snapshot, pointer="/price_book")
-    return await run_beside_the_loop(planner, question, snapshot)
+    try:
+        return await run_beside_the_loop(planner, question, snapshot)
+    except TookTooLong as late:
+        raise TookTooLong(late.limit_s, question.asked_less) from late

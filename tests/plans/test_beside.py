@@ -2,11 +2,26 @@
 
 import asyncio
 import threading
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 
 import pytest
 
-from service.plans.beside import MAX_WAITING, THREADS, Workshop
+from service.core.studies.run_question import TrainingRunQuestion
+from service.plans.beside import MAX_WAITING, THREADS, WORKSHOP, Workshop
 from service.plans.errors import TookTooLong, TooMuchAtOnce
+from service.plans.estimate import answer_estimate
+from tests.core.training_questions import RUN
+from tests.core.training_runs import snapshot
+
+
+@asynccontextmanager
+async def no_session():
+    yield None
+
+
+async def given_snapshot(*_):
+    return snapshot()
 
 
 async def test_what_would_wait_beyond_the_bound_is_refused_at_once():
@@ -58,3 +73,21 @@ async def test_places_of_requests_that_were_cancelled_come_back():
     await asyncio.sleep(0)
     may_end.set()
     assert await asyncio.gather(*again) == [1] * MAX_WAITING
+
+
+async def test_what_is_not_done_in_time_names_what_to_ask_less_of(monkeypatch):
+    monkeypatch.setattr(WORKSHOP, "limit_s", 0.02)
+    may_end = threading.Event()
+    asked = TrainingRunQuestion.model_validate({"run": RUN})
+    with pytest.raises(TookTooLong) as late:
+        await answer_estimate(
+            no_session,
+            asked,
+            lambda *_: may_end.wait(timeout=30),
+            now=datetime(2026, 11, 29, tzinfo=UTC),
+            load_snapshot=given_snapshot,
+        )
+    may_end.set()
+    assert "0.02 s" in late.value.message
+    assert "fewer ranked_gpus" in late.value.message
+    assert "months" not in late.value.message

@@ -19,9 +19,9 @@ from service.core.run.case import RunCase, resolve
 from service.core.run.choice import Choice, choose
 from service.core.run.hours import RunHours, run_hours
 from service.core.run.rates import missing_peak, rate_of
-from service.core.run.sizing import count_for_budget, count_for_deadline, tokens_for
 from service.core.scenarios.scenario import Horizon
 from service.core.scenarios.training_run import TrainingRun
+from service.core.sizing.solve import count_for_budget, count_for_deadline, tokens_for
 from service.core.snapshot import CatalogSnapshot
 from service.core.units import SECONDS_PER_HOUR
 from service.core.value import MAX_TOKENS

@@ -1,6 +1,6 @@
 """What is asked of one training run."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -14,6 +14,10 @@ from service.core.value import Key, Positive, Price
 class TrainingRunQuestion(TrainingQuestion, PricedQuestion):
     """One training run, and what it may cost."""
 
+    asked_less: ClassVar[str] = (
+        "fewer ranked_gpus, published_runs or stages, for a gpu_count instead of a date or an "
+        "amount, or give a layout"
+    )
     price_per_gpu_hour: Price | None = None
     """Price of a GPU-hour in USD; the cheapest listed on-demand price when null."""
     budget: Price | None = None

@@ -1,6 +1,5 @@
 """GPUs for a date or a budget, tokens for GPUs and either; or what would have to change."""
 
-from collections.abc import Iterator
 from datetime import date, datetime, timedelta
 from math import ceil
 
@@ -14,23 +13,28 @@ from service.core.run.changes import usable_counts
 from service.core.run.choice import Choice, choose, least_gpu_count
 from service.core.run.rates import rate_of
 from service.core.scenarios.training_run import BudgetSizing, TokensSizing
+from service.core.sizing.search import (
+    MOMENT_H,
+    evenly_dividing,
+    fitting,
+    hours_of,
+    in_time,
+    quickest,
+    sampled,
+    smaller_in_time,
+    smallest_in_time,
+)
 from service.core.units import SECONDS_PER_HOUR
 from service.core.value import MAX_COUNT, MAX_TOKENS
 
-MOMENT_H = 1e-6
-"""A run ends before midnight, not at it: the next day's date would be a day late. [h]"""
 GROWTH = 1.05
 """Step between GPU counts that are sampled for the fastest one when none is fast enough."""
 SLOW_GROWTH = 1.005
 """The same where more GPUs may take fewer GPU-hours, so that none can be passed over by its own."""
-SAMPLES = 24
-"""Legal GPU counts that are sampled for it where each asks for a search over layouts."""
 LESS = 0.999
 """Tokens that are named for an amount are this share of what it pays in proportion: prices move."""
 MOST_HOURS = 8.7e6
 """A thousand years: beyond it no date is named. [h]"""
-MAX_REFUSALS = 64
-"""Counts refused in a row after which the search for one that fits is given up."""
 
 
 def count_for_deadline(case: RunCase, start: datetime, finish_date: date) -> Choice | Infeasibility:
@@ -46,24 +50,55 @@ def count_for_deadline(case: RunCase, start: datetime, finish_date: date) -> Cho
     refused = _refused_at_any_count(case)
     if refused is not None:
         return refused
-    refusals: list[Infeasibility] = []
-    late: list[tuple[float, Choice]] = []
-    for count in _counts(case, available, best_rate) if available > 0 else ():
-        if len(refusals) == MAX_REFUSALS:
-            break
-        if _hours(case, Choice(count, None, best_rate)) > available - MOMENT_H:
-            continue
-        found = choose(case, count)
-        if isinstance(found, Infeasibility):
-            refusals.append(found)
-            continue
-        hours = _hours(case, found)
-        if hours <= available - MOMENT_H:
+    found = _in_time(case, available, best_rate) if available > 0 else None
+    if found is not None:
+        return _as_chosen(case, found, available)
+    counts = _counts(case)
+    soonest = quickest(case, _likely_quickest(case, counts), best_rate)
+    if soonest is None:
+        why = choose(case, counts[-1] if counts else case.gpu_multiple)
+        return why if isinstance(why, Infeasibility) else _no_count(case)
+    if available > 0 and in_time(case, soonest, available):
+        smaller = smaller_in_time(case, counts, available, first=soonest, best_rate=soonest.rate)
+        return _as_chosen(case, smaller, available)
+    return _too_late(case, soonest, start, finish_date, available)
+
+
+def _in_time(case: RunCase, available: float, best_rate: float) -> Choice | None:
+    """The smallest usable count on which a run ends within some hours, None where none is found."""
+    least = _least_count(case, available, best_rate)
+    if case.layouts is not None:
+        counts = [count for count in _counts(case) if count >= least]
+        return smallest_in_time(case, counts, available, best_rate)
+    count = _whole(max(least, least_gpu_count(case)), case.gpu_multiple)
+    while count <= MAX_COUNT:
+        found = fitting(case, count)
+        if found is not None and in_time(case, found, available):
             return found
-        late.append((hours, found))
-    if refusals and not late:
-        return refusals[-1]
-    return _too_late(case, late + _fastest(case), start, finish_date, available)
+        hours = hours_of(case, Choice(count, None, best_rate))
+        if case.failures.more_nodes_save_faster:
+            count = _whole(count * SLOW_GROWTH + 1, case.gpu_multiple)
+            continue
+        if hours == float("inf"):
+            return None
+        # GPU-hours grow with the count, so fewer GPUs than this cannot do.
+        count = max(count + case.gpu_multiple, _whole(count * hours / available, case.gpu_multiple))
+    return None
+
+
+def _likely_quickest(case: RunCase, counts: list[int]) -> list[int]:
+    """Counts one of which ends a run about as soon as any."""
+    if case.layouts is None:
+        return sampled(counts)
+    even = evenly_dividing(counts, case.layouts.rules.batch_sequences)
+    return sorted({*sampled(counts), *even})
+
+
+def _as_chosen(case: RunCase, found: Choice, available: float) -> Choice:
+    """The same count with the layout that is chosen among equals, and what its speed rests on."""
+    chosen = choose(case, found.gpu_count)
+    is_met = isinstance(chosen, Choice) and in_time(case, chosen, available)
+    return chosen if is_met and isinstance(chosen, Choice) else found
 
 
 def count_for_budget(
@@ -93,10 +128,10 @@ def count_for_budget(
     later = None
     if sizing.finish_date is not None:
         found = count_for_deadline(case, start, sizing.finish_date)
-        choices = [] if isinstance(found, Infeasibility) else [(_hours(case, found), found)]
+        choices = [] if isinstance(found, Infeasibility) else [(hours_of(case, found), found)]
     else:
         found = _refused_at_any_count(case) or _no_count(case)
-        choices = _in_time(_sampled(case), start, until)
+        choices = _ending(_sampled(case), start, until)
     if not choices and isinstance(found, Infeasibility):
         return found
     ending = [pair for pair in choices if pair[0] < float("inf")]
@@ -120,10 +155,11 @@ def _sampled(case: RunCase) -> list[tuple[float, Choice]]:
     """
     batch = case.run.global_batch_tokens // case.run.sequence_length_tokens
     most = MAX_COUNT if case.layouts is not None else case.gpu_multiple * batch
-    return [pair for pair in _fastest(case) if pair[1].gpu_count <= most]
+    tried = (fitting(case, count) for count in sampled(_counts(case)) if count <= most)
+    return [(hours_of(case, found), found) for found in tried if found is not None]
 
 
-def _in_time(
+def _ending(
     choices: list[tuple[float, Choice]], start: datetime, until: datetime | None
 ) -> list[tuple[float, Choice]]:
     """Those that end by a moment; all where none does."""
@@ -151,7 +187,7 @@ def tokens_for(
         lasting = spending.hours(sizing.gpu_count, start, float(sizing.amount))
         limits.append((lasting, f"amount of {sizing.amount}"))
     available, limit = min(limits)
-    whole = _hours(case, found)
+    whole = hours_of(case, found)
     if whole == float("inf"):
         return found, case.run.tokens
     tokens = int(min(MAX_TOKENS, case.run.tokens * max(0.0, available - MOMENT_H) / whole))
@@ -214,20 +250,25 @@ def _refused_at_any_count(case: RunCase) -> Infeasibility | None:
     """Why no number of GPUs will do: what does not fit spread over the most fits on none fewer."""
     if case.layouts is None:
         return None
-    counts = _usable_counts(case)
+    counts = _counts(case)
     found = choose(case, counts[-1]) if counts else None
     memory = isinstance(found, Infeasibility) and found.code == "memory"
     return found if isinstance(found, Infeasibility) and memory else None
 
 
-def _usable_counts(case: RunCase) -> list[int]:
-    """Legal GPU counts in whole multiples of what is rented, ascending.
+def _counts(case: RunCase) -> list[int]:
+    """GPU counts that may be solved for, in whole multiples of what is rented, ascending.
 
     Where no legal count is such a multiple, all legal ones: the last instance is then not full.
+    Without layers known every count is legal, and some over the whole range stand for all.
     """
-    if case.layouts is None:
-        return []
-    return usable_counts(case, case.layouts, case.layouts.degrees)
+    if case.layouts is not None:
+        return usable_counts(case, case.layouts, case.layouts.degrees)
+    count, counts = _whole(least_gpu_count(case), case.gpu_multiple), []
+    while count <= MAX_COUNT:
+        counts.append(count)
+        count = _whole(count * GROWTH + 1, case.gpu_multiple)
+    return counts
 
 
 def _best_rate(case: RunCase) -> float:
@@ -235,11 +276,6 @@ def _best_rate(case: RunCase) -> float:
     if case.run.speed.kind == "estimated" and case.speed is not None:
         return case.speed.ceiling_rate(case.recorder.off())
     return float(rate_of(case, None, case.recorder.off())[0])
-
-
-def _hours(case: RunCase, choice: Choice) -> float:
-    """Hours from start to finish, infinite when the run never ends. [h]"""
-    return case.failures.typical_hours(case.run, rate=choice.rate, gpu_count=choice.gpu_count)
 
 
 def _least_count(case: RunCase, available: float, best_rate: float) -> int:
@@ -258,62 +294,23 @@ def _whole(count: float, multiple: int) -> int:
     return ceil(count / multiple) * multiple
 
 
-def _counts(case: RunCase, available: float, best_rate: float) -> Iterator[int]:
-    """GPU counts worth judging, ascending: legal ones, in whole multiples of what is rented."""
-    least = _least_count(case, available, best_rate)
-    if case.layouts is not None:
-        yield from (count for count in _usable_counts(case) if count >= least)
-        return
-    count = _whole(max(least, least_gpu_count(case)), case.gpu_multiple)
-    while count <= MAX_COUNT:
-        yield count
-        hours = _hours(case, Choice(count, None, best_rate))
-        if case.failures.more_nodes_save_faster:
-            count = _whole(count * SLOW_GROWTH + 1, case.gpu_multiple)
-            continue
-        if hours == float("inf"):
-            return
-        # GPU-hours grow with the count, so fewer GPUs than this cannot do.
-        count = max(count + case.gpu_multiple, _whole(count * hours / available, case.gpu_multiple))
-
-
-def _fastest(case: RunCase) -> list[tuple[float, Choice]]:
-    """Hours of counts over the whole range, one of which comes close to the fastest."""
-    counts = _usable_counts(case)
-    if case.layouts is None:
-        count = case.gpu_multiple
-        while count <= MAX_COUNT:
-            counts.append(count)
-            count = _whole(count * GROWTH + 1, case.gpu_multiple)
-    elif len(counts) > SAMPLES:
-        steps = [round(len(counts) ** (index / (SAMPLES - 1))) - 1 for index in range(SAMPLES)]
-        # Powers of two divide batches and layers best, so the fastest is often one of them.
-        doubled = [count for count in counts if (count & (count - 1)) == 0]
-        counts = sorted({counts[step] for step in steps} | set(doubled))
-    choices = (choose(case, count) for count in counts)
-    return [
-        (_hours(case, found), found) for found in choices if not isinstance(found, Infeasibility)
-    ]
-
-
 def _too_late(
     case: RunCase,
-    late: list[tuple[float, Choice]],
+    soonest: Choice,
     start: datetime,
     finish_date: date,
     available: float,
 ) -> Infeasibility:
     """By how much the fastest count misses the date, and which date or tokens it could meet."""
-    limit = f"end of {finish_date}"
-    if not late or min(late, key=lambda item: item[0])[0] == float("inf"):
+    limit, hours = f"end of {finish_date}", hours_of(case, soonest)
+    if hours == float("inf"):
         fix = "no legal GPU count ends the run at all: give reliability with fewer or shorter stops"
-        if late:
-            least = min(choice.gpu_count for _, choice in late)
-            fix += f"; on {least:,} GPUs {ways_to_end(case.failures, least)}"
+        fitted = (fitting(case, count) for count in _counts(case))
+        least = next((choice.gpu_count for choice in fitted if choice), soonest.gpu_count)
+        fix += f"; on {least:,} GPUs {ways_to_end(case.failures, least)}"
         return case.refusal("deadline", limit, fix, available=max(0.0, available), unit="h")
-    hours, choice = min(late, key=lambda item: item[0])
     date_that_works = (start + timedelta(hours=min(hours, MOST_HOURS))).date()
-    fixes = [f"finish_date {date_that_works} on {choice.gpu_count} GPUs"]
+    fixes = [f"finish_date {date_that_works} on {soonest.gpu_count} GPUs"]
     if available > 0:
         tokens = int(case.run.tokens * (available - MOMENT_H) / hours)
         if tokens > 0:
