@@ -364,6 +364,13 @@ class ModelArchitecture(Value):
         return tuple(sorted(heads - {0}))
 
     @cached_property
+    def experts_per_token(self) -> int:
+        """Routed experts that one token passes in a layer: the most of any, 1 without experts."""
+        blocks = (group.feed_forward for group in self.layer_groups)
+        passed = (b.num_experts_per_token for b in blocks if isinstance(b, MixtureFeedForward))
+        return max(passed, default=1)
+
+    @cached_property
     def expert_counts(self) -> tuple[int, ...]:
         """Distinct numbers of routed experts that expert parallelism must divide."""
         blocks = (group.feed_forward for group in self.layer_groups)

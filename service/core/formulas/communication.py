@@ -84,7 +84,8 @@ def transfer_s(
     unit="B",
     per="gpu",
     formula="(N-1)/N · (gradient bytes · reductions + weight bytes · gathers); reductions 1, or "
-    "one per micro-batch from ZeRO-2 on; gathers 1, or two per micro-batch with ZeRO-3",
+    "one per micro-batch from ZeRO-2 on; gathers 1, one per micro-batch with ZeRO-2, two with "
+    "ZeRO-3; under hybrid sharding N of a node, and an all-reduce of a shard between nodes",
     sources=("Rajbhandari et al., ZeRO, arXiv 1910.02054, section 7", _THAKUR),
 )
 def data_parallel_bytes_per_step(
@@ -98,9 +99,9 @@ def data_parallel_bytes_per_step(
     """Bytes of gradient reduction and weight gathering of one step. [B]
 
     Stages 0 and 1 send as much: an all-reduce is a reduce-scatter and an all-gather. From stage 2
-    on no rank keeps whole gradients, so every micro-batch is reduced; with stage 3 every
-    micro-batch gathers the weights twice: 3 units against 2, the 1.5-fold of plain data
-    parallelism.
+    on no rank keeps whole gradients, so every micro-batch is reduced, and weights gathered for it
+    are let go after it; with stage 3 every micro-batch gathers them twice: 3 units against 2, the
+    1.5-fold of plain data parallelism.
 
     References:
         Rajbhandari et al., arXiv 1910.02054, section 7.
@@ -112,7 +113,8 @@ def data_parallel_bytes_per_step(
         1.5
     """
     reductions = np.where(np.asarray(zero_stage) >= 2, micro_batch_count, 1)[()]
-    gathers = np.where(np.asarray(zero_stage) >= 3, 2 * micro_batch_count, 1)[()]
+    stage = np.asarray(zero_stage)
+    gathers = np.where(stage >= 2, np.maximum(1, stage - 1) * micro_batch_count, 1)[()]
     sent = gradient_bytes * reductions + weight_bytes * gathers
     return ring_share(rank_count=rank_count) * sent
 
@@ -121,27 +123,36 @@ def data_parallel_bytes_per_step(
     "tensor_parallel_bytes_per_step",
     unit="B",
     per="gpu",
-    formula="(4, or 6 under full recompute) all-reduces of tokens · hidden · 2 B per layer",
+    formula="(4, or 6 under full recompute; 1/2 more under sequence parallelism) all-reduces of "
+    "tokens · hidden · 2 B per layer",
     sources=(_KORTHIKANTI, _NARAYANAN),
 )
 def tensor_parallel_bytes_per_step(
-    *, tokens: Any, hidden_size: Any, layer_count: Any, tensor_parallel: Any, full_recompute: Any
+    *,
+    tokens: Any,
+    hidden_size: Any,
+    layer_count: Any,
+    tensor_parallel: Any,
+    full_recompute: Any,
+    sequence_parallel: Any = False,
 ) -> Any:
     """Bytes of the all-reduces inside the layers of one step. [B]
 
     Two all-reduces a layer forward, two backward, two more where the forward pass is repeated.
-    With sequence parallelism each is a reduce-scatter and an all-gather of the same bytes.
+    With sequence parallelism each is a reduce-scatter and an all-gather of the same bytes, and the
+    backward pass gathers an input again, of which a rank kept only its part: half an all-reduce.
+    Half of the forward pass repeated is a `full_recompute` of 0.5.
 
     References:
         Narayanan et al., arXiv 2104.04473, section 3.2; Korthikanti et al., arXiv 2205.05198,
         section 4.2.2.
 
     Examples:
-        >>> tensor_parallel_bytes_per_step(tokens=8192, hidden_size=8192, layer_count=80,
-        ...                                tensor_parallel=8, full_recompute=False)
+        >>> float(tensor_parallel_bytes_per_step(tokens=8192, hidden_size=8192, layer_count=80,
+        ...                                      tensor_parallel=8, full_recompute=False))
         75161927680.0
     """
-    count = 4.0 + 2.0 * full_recompute
+    count = 4.0 + 2.0 * full_recompute + 0.5 * np.asarray(sequence_parallel)
     buffer = tokens * hidden_size * ELEMENT_BYTES
     one = ring_all_reduce_bytes(buffer_bytes=buffer, rank_count=tensor_parallel)
     return count * layer_count * one
@@ -210,7 +221,8 @@ def context_parallel_bytes_per_step(
     "expert_parallel_bytes_per_step",
     unit="B",
     per="gpu",
-    formula="4 · (e-1)/e · tokens · experts per token · hidden · 2 B / tensor parallel, per layer",
+    formula="4 · ((r-1)/r + merged share that leaves) · tokens · experts per token · hidden · 2 B "
+    "/ tensor parallel, per layer; r ranks of the group in a node",
     sources=("Lepikhin et al., GShard, arXiv 2006.16668, section 3",),
 )
 def expert_parallel_bytes_per_step(
@@ -218,24 +230,28 @@ def expert_parallel_bytes_per_step(
     tokens: Any,
     routed_hidden_width: Any,
     tensor_parallel: Any,
-    expert_parallel: Any,
+    near_rank_count: Any,
+    node_count: Any = 1,
+    experts_per_token: Any = 1,
 ) -> Any:
     """Bytes of the all-to-all exchanges of one step. [B]
 
-    Tokens go to their experts and back, forward and backward: four exchanges, of which the share
-    of a rank's own experts stays at home. The width is experts per token times hidden size, summed
-    over all layers with experts.
+    Tokens go to their experts and back, forward and backward: four exchanges. Inside a node each
+    row goes to its expert's rank, but for the share of a rank's own experts; to other nodes the
+    copies of a token travel once. The width is experts per token times hidden size, summed over all
+    layers with experts.
 
     References:
         Lepikhin et al., arXiv 2006.16668, section 3.
 
     Examples:
-        >>> expert_parallel_bytes_per_step(tokens=4096, routed_hidden_width=58 * 8 * 7168,
-        ...                                tensor_parallel=1, expert_parallel=8)
+        >>> float(expert_parallel_bytes_per_step(tokens=4096, routed_hidden_width=58 * 8 * 7168,
+        ...                                      tensor_parallel=1, near_rank_count=8))
         95361695744.0
     """
     rows = tokens * routed_hidden_width * ELEMENT_BYTES / tensor_parallel
-    return 4.0 * ring_share(rank_count=expert_parallel) * rows
+    leaving = merged_node_share(node_count=node_count, experts_per_token=experts_per_token)
+    return 4.0 * (ring_share(rank_count=near_rank_count) + leaving) * rows
 
 
 def exposed_s(*, communication_s: Any, overlappable_s: Any) -> Any:

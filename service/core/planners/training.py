@@ -221,7 +221,8 @@ def _need(case: RunCase, choice: Choice, hours: RunHours, start: datetime) -> Ru
     memory = None
     if axes is not None and layouts is not None:
         memory = layouts.memory.answer(axes, recorder)
-        layouts.network.publish(axes, choice.rate, recorder)
+        if traffic := case.traffic(axes, choice.rate, recorder):
+            traffic.publish(float(layouts.network.step_s(axes, choice.rate)), recorder)
     _publish_hours(case, choice, hours)
     return RunNeed(
         run=case.run,

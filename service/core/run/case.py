@@ -1,6 +1,6 @@
 """A training run resolved against the catalog: the models that answer for it, or why none can."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from service.core.parallelism.rules import LayoutRules, given_degrees
 from service.core.recorder import Recorder
 from service.core.run.mechanism import mechanism_of
 from service.core.run.memory import MemoryModel
-from service.core.run.network import NetworkModel, scale_out_bytes_per_s
+from service.core.run.network import NetworkModel, Traffic, scale_out_bytes_per_s
 from service.core.run.parts import (
     adapter_parameter_count,
     attention_forward_flops_per_token,
@@ -101,6 +101,26 @@ class RunCase:
     def checkpoint_parameters(self) -> tuple[int, float] | None:
         """Trained parameters, and the bytes that a checkpoint keeps of each."""
         return checkpoint_parameters(self.run, self.architecture)
+
+    def traffic(self, axes: LayoutAxes, rate: float, recorder: Recorder) -> Traffic | None:
+        """One step on the network, by the terms of the step where the speed rests on them."""
+        mechanism = None if self.speed is None else self.speed.mechanism
+        if mechanism is not None:
+            return mechanism.traffic(axes, recorder)
+        return None if self.layouts is None else self.layouts.network.traffic(axes, rate, recorder)
+
+    def with_batch(self, sequences: int) -> "RunCase":
+        """The same run with a global batch of so many sequences."""
+        tokens = sequences * self.run.sequence_length_tokens
+        run = self.run.model_copy(update={"global_batch_tokens": tokens})
+        layouts = self.layouts
+        if layouts is not None:
+            layouts = replace(
+                layouts,
+                rules=replace(layouts.rules, batch_sequences=sequences),
+                network=replace(layouts.network, run=run),
+            )
+        return replace(self, run=run, layouts=layouts)
 
     def refusal(
         self,
@@ -309,7 +329,11 @@ def _layouts(
         rules=rules,
         degrees=rules.degrees() if given is None else given_degrees(given),
         memory=MemoryModel(**shared, named_stack=named, loss=run.loss),
-        network=NetworkModel(**shared, scale_out_bytes_per_s=scale_out),
+        network=NetworkModel(
+            **shared,
+            scale_out_bytes_per_s=scale_out,
+            experts_per_token=architecture.experts_per_token,
+        ),
         host_bytes=_host_bytes(gpu, snapshot),
     )
 

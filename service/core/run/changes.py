@@ -241,9 +241,14 @@ def usable(case: RunCase, layouts: LayoutModels, axes: LayoutAxes) -> LayoutAxes
     return fitting.take(possible_rates(case, fitting) > 0)
 
 
+def fewest_gpu_count(case: RunCase, layouts: LayoutModels) -> int:
+    """GPUs below which no layout fits: their memory is smaller than the state alone. [count]"""
+    return ceil(_least_state_bytes(layouts) / available_bytes(case.gpu, case.recorder.off()))
+
+
 def on_more_gpus(case: RunCase, layouts: LayoutModels, gpu_count: int) -> Change | None:
     """The smallest larger GPU count on which any layout fits, with the layout that needs least."""
-    fewest = ceil(_least_state_bytes(layouts) / available_bytes(case.gpu, case.recorder.off()))
+    fewest = fewest_gpu_count(case, layouts)
     degrees = layouts.rules.degrees()
     counts = usable_counts(case, layouts, degrees)
     tried = _tried([n for n in counts if n > gpu_count and n >= fewest])

@@ -1,6 +1,6 @@
 """Choice of a run's layout on a number of GPUs: the fastest legal one that fits, or why none."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil, floor
 from typing import Any
 
@@ -173,14 +173,8 @@ def _with_batch(
     case: RunCase, layouts: LayoutModels, sequences: int
 ) -> tuple[RunCase, LayoutModels]:
     """The same run with another global batch."""
-    tokens = sequences * case.run.sequence_length_tokens
-    run = case.run.model_copy(update={"global_batch_tokens": tokens})
-    changed = replace(
-        layouts,
-        rules=replace(layouts.rules, batch_sequences=sequences),
-        network=replace(layouts.network, run=run),
-    )
-    return replace(case, run=run, layouts=changed), changed
+    changed = case.with_batch(sequences)
+    return changed, changed.layouts or layouts
 
 
 def _nearest_batch(case: RunCase, layouts: LayoutModels, gpu_count: int) -> str | None:

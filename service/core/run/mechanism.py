@@ -13,9 +13,15 @@ from service.core.hardware import ComputePrecision, Gpu
 from service.core.parallelism.axes import LayoutAxes
 from service.core.recorder import Recorder
 from service.core.registry import define_quantity
-from service.core.run.network import scale_out_bytes_per_s
+from service.core.run.network import Traffic, scale_out_bytes_per_s
 from service.core.run.step import Machine, StepModel
-from service.core.run.step_constants import SIXTEEN_BIT, HostState, Look, step_constants
+from service.core.run.step_constants import (
+    SIXTEEN_BIT,
+    HostState,
+    Look,
+    scale_up_gpu_count,
+    step_constants,
+)
 from service.core.run.step_work import step_work
 from service.core.scenarios.stacks import STACKS, SoftwareStack, StackTraits, stack_of
 from service.core.scenarios.training_run import TrainingRun
@@ -45,7 +51,7 @@ def machine_of(gpu: Gpu, precision: ComputePrecision, scale_out_bytes_per_s: flo
         scale_up_bytes_per_s=gpu.scale_up_bytes_per_s if has_link else over_host,
         scale_out_bytes_per_s=scale_out_bytes_per_s,
         host_link_bytes_per_s=over_host,
-        scale_up_gpu_count=gpu.scale_up_domain_gpu_count if has_link else gpu.node_gpu_count,
+        scale_up_gpu_count=scale_up_gpu_count(gpu),
         node_gpu_count=gpu.node_gpu_count,
         gemm_input_bytes=2.0 if precision in SIXTEEN_BIT else 1.0,
     )
@@ -232,6 +238,13 @@ class Mechanism:
             bubble_s=times.bubble_s,
             optimizer_s=times.optimizer_s,
         )
+
+    def traffic(self, axes: LayoutAxes, recorder: Recorder) -> Traffic:
+        """One step on each link, and what computation does not hide of it, for one layout."""
+        model = self.model(self.stack_of(axes), recorder)
+        latency = model.exchanges.collective_count(axes) * model.constants.collective_latency_s
+        exposed = self.shares(axes, recorder).network_s
+        return Traffic(model.exchanges.step(axes), latency, exposed)
 
     @staticmethod
     def publish(shares: StepShares, recorder: Recorder) -> None:

@@ -1,22 +1,18 @@
 """Time of a training step, term by term: matrices, attention, memory passes, network, bubble."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from service.core.formulas import communication, roofline, training_time
-from service.core.parallelism.axes import HYBRID, RECOMPUTES, LayoutAxes
+from service.core.parallelism.axes import HYBRID, LayoutAxes
+from service.core.parallelism.links import Links
+from service.core.run.network import REPEATED_FORWARD, Exchanges, Volume
 from service.core.run.step_constants import HostState, StepConstants
-from service.core.run.step_work import RoutedWork, StepWork
+from service.core.run.step_work import StepWork
 from service.core.scenarios.stacks import StackTraits
-
-REPEATED_FORWARD = np.array(
-    [{"none": 0.0, "selective": 0.0, "half": 0.5, "full": 1.0}[r] for r in RECOMPUTES]
-)
-"""Share of the forward pass that is computed again; the core of attention alone counts as none."""
-WEIGHT_BYTES = 2.0
-"""Weights and gradients travel in 16 bit."""
 
 
 @dataclass(frozen=True)
@@ -79,16 +75,17 @@ class StepModel:
     def times(self, axes: LayoutAxes) -> StepTimes:
         """Time of one step under one layout or many. [s]"""
         c, stages = self.constants, axes.pipeline
-        local = self._local_parameters(axes)
+        local = self.exchanges.held(axes)
         busy, parts = self._micro_batch(axes)
+        each, once = self._shared_s(axes)
         gathered = communication.joined_s(
-            first_s=busy, second_s=self._gather_s(axes, local), exponent=c.network_overlap_exponent
+            first_s=busy, second_s=each, exponent=c.network_overlap_exponent
         )
         if self.host is not None:
             repeat = REPEATED_FORWARD[axes.recompute]
             gathered = gathered + self.host.fetched_s(self._shared(axes, local), repeat)
         handed = self._handed_s(axes)
-        exchange = self._exchange_s(axes, local, busy)
+        exchange = self._exchange_s(axes, once, busy)
         optimizer = self._optimizer_s(axes, local)
         total = training_time.step_s(
             micro_batch_s=gathered + handed,
@@ -201,13 +198,7 @@ class StepModel:
             peak_flop_per_s=self.machine.bf16_peak_flop_per_s,
             peak_fraction=c.attention_fraction,
         )
-        ring = communication.context_parallel_bytes_per_step(
-            tokens=n,
-            key_value_width=work.key_value_width,
-            tensor_parallel=axes.tensor,
-            context_parallel=axes.context,
-        )
-        ring_s = ring / self._group_bytes_per_s(axes.tensor * axes.context)
+        ring_s = self.exchanges.context(axes, n).seconds
         return communication.joined_s(first_s=alone, second_s=ring_s, exponent=2.0)
 
     def _streamed_s(self, axes: LayoutAxes, n: Any, repeat: Any) -> Any:
@@ -223,25 +214,34 @@ class StepModel:
             bandwidth_fraction=c.bandwidth_fraction,
         )
 
-    def _group_bytes_per_s(self, group_size: Any) -> Any:
-        """Bandwidth that a GPU reaches inside the scale-up domain or beyond it. [B/s]"""
-        c, machine = self.constants, self.machine
-        return np.where(
-            group_size <= machine.scale_up_gpu_count,
-            c.scale_up_fraction * machine.scale_up_bytes_per_s,
-            c.scale_out_fraction * machine.scale_out_bytes_per_s,
+    @cached_property
+    def exchanges(self) -> Exchanges:
+        """What is sent, and the links that it crosses."""
+        c = self.constants
+        gathers = (c.gather_scale_up_fraction, c.gather_scale_out_fraction)
+        return Exchanges(
+            volume=volume_of(self.work, self.sequence_tokens, self.weight_gradient_fraction),
+            links=self._links(c.scale_up_fraction, c.scale_out_fraction),
+            gather_links=self._links(*gathers),
+        )
+
+    def _links(self, scale_up_fraction: Any, scale_out_fraction: Any) -> Links:
+        machine = self.machine
+        return Links(
+            domain_gpu_count=machine.scale_up_gpu_count,
+            node_gpu_count=machine.node_gpu_count,
+            scale_up_bytes_per_s=scale_up_fraction * machine.scale_up_bytes_per_s,
+            scale_out_bytes_per_s=scale_out_fraction * machine.scale_out_bytes_per_s,
+            pcie_bytes_per_s=self.constants.pcie_bytes_per_s,
         )
 
     def _tensor_s(self, axes: LayoutAxes, n: Any, repeat: Any) -> Any:
         """Exposed all-reduces inside all layers. [s]"""
-        c, t = self.constants, axes.tensor
+        c = self.constants
         count = 4.0 + 2.0 * repeat + np.where(axes.sequence_parallel, 0.5, 0.0)
-        one = communication.ring_all_reduce_bytes(
-            buffer_bytes=n * self.work.hidden_size * communication.ELEMENT_BYTES, rank_count=t
-        )
-        wait = one / self._group_bytes_per_s(t) + c.collective_latency_s
-        exposed = c.tensor_exposed_fraction
-        return np.where(t > 1, self.work.layer_count * count * wait * exposed, 0.0)
+        starts = self.work.layer_count * count * c.collective_latency_s
+        wait = self.exchanges.tensor(axes, n).seconds + starts
+        return np.where(axes.tensor > 1, wait * c.tensor_exposed_fraction, 0.0)
 
     def _expert_s(self, axes: LayoutAxes, n: Any, repeat: Any) -> tuple[Any, Any]:
         """Grouped matrices and permutation of routed experts, and their exposed exchange. [s]"""
@@ -264,21 +264,8 @@ class StepModel:
             bandwidth_bytes_per_s=machine.bandwidth_bytes_per_s,
             bandwidth_fraction=c.bandwidth_fraction,
         )
-        exchanged = self._all_to_all_s(axes, rows, routed) * c.all_to_all_exposed_fraction
+        exchanged = self.exchanges.experts(axes, n).seconds * c.all_to_all_exposed_fraction
         return c.mixture_factor * (products + permuted), c.mixture_factor * exchanged
-
-    def _all_to_all_s(self, axes: LayoutAxes, rows: Any, routed: RoutedWork) -> Any:
-        """Exchange of rows between the GPUs that hold a layer's experts, all layers. [s]"""
-        c, machine, group = self.constants, self.machine, axes.expert
-        sent = 4.0 * communication.ELEMENT_BYTES * rows * routed.hidden_size
-        domain = machine.scale_up_gpu_count
-        inside = sent * communication.ring_share(rank_count=np.minimum(group, domain))
-        up = inside / (c.scale_up_fraction * machine.scale_up_bytes_per_s)
-        leaving = communication.merged_node_share(
-            node_count=np.ceil(group / domain), experts_per_token=routed.experts_per_token
-        )
-        out = sent * leaving / (c.scale_out_fraction * machine.scale_out_bytes_per_s)
-        return routed.layer_count * np.maximum(up, out)
 
     def _host_s(self) -> Any:
         """Time in which the host launches the kernels of all layers for one micro-batch. [s]"""
@@ -290,90 +277,30 @@ class StepModel:
 
     def _handed_s(self, axes: LayoutAxes) -> Any:
         """Exposed hand-over of activations between stages for one micro-batch. [s]"""
-        c = self.constants
-        sent = communication.pipeline_parallel_bytes_per_step(
-            tokens=self._tokens(axes),
-            hidden_size=self.work.hidden_size,
-            tensor_parallel=axes.tensor,
-            pipeline_parallel=axes.pipeline,
-            virtual_pipeline_stages=axes.virtual,
-        )
-        return (
-            sent
-            * c.handed_exposed_fraction
-            / (c.scale_out_fraction * self.machine.scale_out_bytes_per_s)
-        )
+        sent = self.exchanges.handed(axes, self._tokens(axes))
+        return sent.seconds * self.constants.handed_exposed_fraction
 
-    def _local_parameters(self, axes: LayoutAxes) -> tuple[Any, Any]:
-        """Weights on one GPU before sharding: common ones, and routed experts. [count]"""
-        work = self.work
-        common = (work.gemm_parameter_count + work.outer_parameter_count) / (
-            axes.tensor * axes.pipeline
-        )
-        if work.routed is None:
-            return common, 0.0
-        held = axes.expert_division * axes.pipeline
-        return common, work.routed.held_parameter_count / held
-
-    def _exchanged(self, axes: LayoutAxes, local: tuple[Any, Any], bytes_per_parameter: Any) -> Any:
-        """Time in which a data-parallel group sends so many bytes for each weight. [s]"""
-        c, machine = self.constants, self.machine
-        group = axes.shard_count(machine.node_gpu_count)
-        experts = axes.expert_shard_count(machine.node_gpu_count)
-        sent = local[0] * communication.ring_share(rank_count=group)
-        sent = sent + local[1] * communication.ring_share(rank_count=experts)
-        in_node = np.maximum(1, machine.node_gpu_count // axes.tensor)
-        ranks = np.minimum(group, in_node)
-        up = c.gather_scale_up_fraction * machine.scale_up_bytes_per_s
-        out = ranks * c.gather_scale_out_fraction * machine.scale_out_bytes_per_s
-        is_local = axes.tensor * group <= machine.scale_up_gpu_count
-        return bytes_per_parameter * sent / np.where(is_local, up, np.minimum(up, out))
-
-    def _gather_s(self, axes: LayoutAxes, local: tuple[Any, Any]) -> Any:
-        """Gathering and reducing for each micro-batch; once a step under pipelines. [s]"""
-        stage = axes.zero_stage
-        scattered = (stage == 2) & np.less_equal(axes.pipeline, 1)
-        per_parameter = WEIGHT_BYTES * np.select([scattered, stage == 3], [2.0, 3.0], 0.0)
-        per_parameter = np.where(
-            self.weight_gradient_fraction > 0, per_parameter, per_parameter * 2 / 3
-        )
-        share = np.where(axes.pipeline > 1, 1.0 / axes.micro_batch_count, 1.0)
-        return self._exchanged(axes, local, per_parameter) * share
-
-    def _exchange_s(self, axes: LayoutAxes, local: tuple[Any, Any], busy_s: Any) -> Any:
-        """Gradients and updated weights once a step, beside the last micro-batches. [s]"""
-        c = self.constants
+    def _shared_s(self, axes: LayoutAxes) -> tuple[Any, Any]:
+        """Gathering and reducing for each micro-batch, and once a step at its end. [s]"""
+        shared = sum(part.seconds for part in self.exchanges.shared(axes))
         # Under a pipeline gradients wait for the last micro-batch, whoever keeps them then.
         waits = (axes.zero_stage <= 1) | ((axes.zero_stage == 2) & np.greater(axes.pipeline, 1))
-        sent = np.where(waits, 2.0 * WEIGHT_BYTES, 0.0)
-        alone = self._exchanged(axes, local, sent) + self._copies_s(axes, local)
-        alone = alone * self.weight_gradient_fraction
+        each = np.where(waits, 0.0, shared / axes.micro_batch_count)
+        copied = sum(part.seconds for part in self.exchanges.copied(axes))
+        return each, np.where(waits, shared, 0.0) + copied
+
+    def _exchange_s(self, axes: LayoutAxes, alone: Any, busy_s: Any) -> Any:
+        """Exposed gradients and updated weights once a step, beside the last micro-batches. [s]"""
         beside = 2.0 * busy_s
         hidden = (
             communication.joined_s(
-                first_s=beside, second_s=alone, exponent=c.network_overlap_exponent
+                first_s=beside, second_s=alone, exponent=self.constants.network_overlap_exponent
             )
             - beside
         )
         # Sharded stacks reduce between copies layer by layer, beside the backward pass.
         is_hidden = self.traits.hides_collectives | np.equal(axes.sharding, HYBRID)
         return np.where(is_hidden, hidden, alone)
-
-    def _copies_s(self, axes: LayoutAxes, local: tuple[Any, Any]) -> Any:
-        """Time in which the copies under hybrid sharding reduce the gradients they both hold. [s]
-
-        Each GPU reduces its own shard with its peers of other nodes, over its own adapter.
-        """
-        c, machine = self.constants, self.machine
-        shards = axes.shard_count(machine.node_gpu_count)
-        copies = np.where(np.equal(axes.sharding, HYBRID), axes.data_group / shards, 1.0)
-        held = local[0] / shards + local[1] / axes.expert_shard_count(machine.node_gpu_count)
-        sent = 2.0 * WEIGHT_BYTES * held * communication.ring_share(rank_count=copies)
-        is_local = axes.tensor * axes.data_group <= machine.scale_up_gpu_count
-        up = c.gather_scale_up_fraction * machine.scale_up_bytes_per_s
-        return sent / np.where(
-            is_local, up, c.gather_scale_out_fraction * machine.scale_out_bytes_per_s
-        )
 
     def _optimizer_s(self, axes: LayoutAxes, local: tuple[Any, Any]) -> Any:
         """Reading and writing the optimizer's state once a step. [s]"""
@@ -392,3 +319,21 @@ class StepModel:
         group = np.where(is_shared, axes.shard_count(node), 1)
         experts = np.where(is_shared, axes.expert_shard_count(node), 1)
         return local[0] / group + local[1] / experts
+
+
+def volume_of(work: StepWork, sequence_tokens: int, weight_gradient_fraction: float) -> Volume:
+    """What the exchanges of an architecture are counted from."""
+    routed = work.routed
+    return Volume(
+        sequence_tokens=sequence_tokens,
+        hidden_size=work.hidden_size,
+        layer_count=work.layer_count,
+        mixture_layer_count=0 if routed is None else routed.layer_count,
+        key_value_width=work.key_value_width,
+        routed_hidden_width=0 if routed is None else routed.hidden_width,
+        experts_per_token=1 if routed is None else routed.experts_per_token,
+        divided_parameter_count=work.gemm_parameter_count + work.outer_parameter_count,
+        replicated_parameter_count=0,
+        routed_parameter_count=0 if routed is None else routed.held_parameter_count,
+        trained_fraction=weight_gradient_fraction,
+    )

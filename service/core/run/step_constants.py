@@ -10,12 +10,15 @@ from service.core.errors import NoConstants
 from service.core.formulas.communication import ELEMENT_BYTES
 from service.core.hardware import ComputePrecision, Gpu
 from service.core.scenarios.stacks import StackTraits
+from service.core.units import BYTES_PER_GB
 
 Look = Callable[..., Any]
 """Value of an assumption by name and qualifiers."""
 Has = Callable[..., bool]
 """True when the catalog holds exactly that name and these qualifiers."""
 SIXTEEN_BIT = ("bf16", "fp16")
+PCIE_GROUPS = (2, 4, 8)
+"""GPUs of a node whose collectives over the host were measured."""
 MOST_YEARS = 3.0
 """Age of software beyond which it gets no slower: nothing older was measured."""
 
@@ -42,6 +45,8 @@ class StepConstants:
     cast_bytes_per_element: Any
     scale_up_fraction: Any
     scale_out_fraction: Any
+    pcie_bytes_per_s: tuple[tuple[int, float], ...]
+    """Reached by collectives over so many GPUs of a node without a common link."""
     gather_scale_up_fraction: Any
     gather_scale_out_fraction: Any
     collective_latency_s: Any
@@ -118,11 +123,28 @@ def step_constants(
     """
     age = software_age(software_year, look)
     constants = _kernels(gpu, precision, traits, look, has) | _network(traits, look)
+    constants |= {"pcie_bytes_per_s": pcie_bytes_per_s(gpu, look)}
     constants |= _mixtures(gpu, traits, age, look)
     plain = ("host_s_per_layer", "host_overlap_exponent", "straggler_growth")
     constants |= {name: look(f"training_{name}") for name in plain}
     return StepConstants(
         **constants, optimizer_bytes=look("training_optimizer_bytes_per_parameter")
+    )
+
+
+def scale_up_gpu_count(gpu: Gpu) -> int:
+    """GPUs that share a link of their own: one where they have none. [count]"""
+    return gpu.scale_up_domain_gpu_count if gpu.scale_up_bytes_per_s > 0 else 1
+
+
+def pcie_bytes_per_s(gpu: Gpu, look: Look) -> tuple[tuple[int, float], ...]:
+    """What collectives reach over the host, by GPUs that take part; empty where none need it."""
+    host = gpu.pcie_gb_per_s_per_direction
+    if host is None or scale_up_gpu_count(gpu) >= gpu.node_gpu_count:
+        return ()
+    return tuple(
+        (count, host * BYTES_PER_GB * look("training_pcie_fraction", f"gpus_{count}"))
+        for count in PCIE_GROUPS
     )
 
 

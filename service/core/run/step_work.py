@@ -32,6 +32,11 @@ class RoutedWork:
     held_parameter_count: int
     """Weights of all routed experts, all layers."""
 
+    @property
+    def hidden_width(self) -> int:
+        """Elements that one token sends to its experts, all layers. [count]"""
+        return self.layer_count * self.experts_per_token * self.hidden_size
+
 
 @dataclass(frozen=True)
 class StepWork:

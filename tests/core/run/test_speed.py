@@ -177,13 +177,15 @@ def test_the_network_takes_the_nodes_adapter():
 def test_tensor_parallelism_stays_on_the_scale_up_link():
     network, quiet = network_of()
     found = network.traffic(axes(), 900.0, quiet)
-    # 8 micro-batches of 8,192 tokens; 4 all-reduces a layer of 2·7/8 of tokens · 8192 · 2 B.
-    sent = 4 * 80 * 2 * 7 / 8 * 8 * 8192 * 8192 * 2
+    # 8 micro-batches of 8,192 tokens; 4 all-reduces a layer of 2·7/8 of tokens · 8192 · 2 B, and
+    # one gather of an input, half of an all-reduce, under sequence parallelism.
+    sent = 4.5 * 80 * 2 * 7 / 8 * 8 * 8192 * 8192 * 2
     link = 450e9 * assumed("training_link_fraction.scale_up").value
     latency = 4 * 80 * 8 * assumed("training_collective_latency_s").value
-    assert found.scale_up_s == pytest.approx(sent / link + latency, rel=1e-9)
-    assert found.scale_out_s == 0
-    assert found.exposed_s == pytest.approx(found.scale_up_s)
+    assert found.link_s["scale_up"] == pytest.approx(sent / link, rel=1e-9)
+    assert found.latency_s == pytest.approx(latency, rel=1e-9)
+    assert found.link_s["scale_out"] == 0
+    assert found.exposed_s == pytest.approx(sent / link + latency)
 
 
 def test_gradients_travel_over_all_adapters_of_a_node():
@@ -197,11 +199,12 @@ def test_gradients_travel_over_all_adapters_of_a_node():
         + parts.output_parameter_count
     )
     sent = 63 / 64 * 4 * held
-    # Eight ranks of a ring in each node share its eight adapters, up to the scale-up link.
-    reached = 8 * 50e9 * assumed("training_link_fraction.scale_out").value
+    # Of the 8 links of a ring that pass through a node one leaves it, so that each of the 8
+    # adapters carries an eighth; the other 7 are links inside.
+    adapter = 50e9 * assumed("training_link_fraction.scale_out").value
     link = 450e9 * assumed("training_link_fraction.scale_up").value
-    assert found.scale_out_s == pytest.approx(sent / min(reached, link), rel=1e-9)
-    assert found.scale_up_s == 0
+    assert found.link_s["scale_out"] == pytest.approx(sent / 8 / adapter, rel=1e-9)
+    assert found.link_s["scale_up"] == pytest.approx(sent * 7 / 8 / link, rel=1e-9)
 
 
 def test_gradients_hide_behind_part_of_the_backward_pass():
@@ -209,15 +212,15 @@ def test_gradients_hide_behind_part_of_the_backward_pass():
     layout = axes(tensor=1, data=64, micro_batch_count=1)
     slow, fast = (network.traffic(layout, rate, quiet) for rate in (1.0, 1e9))
     assert slow.exposed_s == 0
-    assert fast.exposed_s == pytest.approx(fast.scale_out_s, rel=1e-3)
+    assert fast.exposed_s == pytest.approx(fast.link_s["scale_out"], rel=1e-3)
 
 
 def test_experts_cross_nodes_only_when_their_group_does():
     network, quiet = network_of(architecture="mixtral-8x7b")
     near = network.traffic(axes(tensor=1, expert=8, data=8), 900.0, quiet)
     far = network.traffic(axes(tensor=2, expert=8, data=8), 900.0, quiet)
-    assert near.scale_out_s == 0
-    assert far.scale_out_s > 0
+    assert near.link_s["scale_out"] == 0
+    assert far.link_s["scale_out"] > 0
 
 
 def test_the_step_and_its_network_are_published():
@@ -230,6 +233,8 @@ def test_the_step_and_its_network_are_published():
         found[f"training_scale_{way}_communication_s_per_step"].value for way in ("up", "out")
     )
     assert 0 < exposed <= up + out
+    # One number, whichever part of the answer it is read from.
+    assert exposed == found["training_exposed_network_s_per_step"].value
 
 
 def test_the_table_answers_for_no_state_on_the_host():
