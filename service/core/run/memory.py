@@ -16,7 +16,7 @@ from service.core.registry import define_quantity
 from service.core.run.parts import ModelParts, StateBytes, StateModel
 from service.core.scenarios.stacks import STACKS, LossKind, SoftwareStack, StackTraits, stack_of
 from service.core.scenarios.training_run import TrainingRun
-from service.core.scenarios.training_state import STATE_RECIPES
+from service.core.scenarios.training_state import PER_TENSOR_RECIPES, STATE_RECIPES
 from service.core.units import BYTES_PER_GIB
 
 COARSE_TERMS = (
@@ -180,7 +180,8 @@ class MemoryModel:
         One more copy of the weights that it updates, while no activations are held.
         """
         trains_adapter = self.run.adapter is not None
-        if not stack.updates_at_once or trains_adapter or self.run.offload != "none":
+        by_tensor = trains_adapter or self.run.state_recipe in PER_TENSOR_RECIPES
+        if not stack.updates_at_once or by_tensor or self.run.offload != "none":
             return 0.0
         recipe = STATE_RECIPES[self.run.state_recipe]
         width = recipe.master_bytes or recipe.weight_bytes

@@ -83,3 +83,9 @@ STATE_RECIPES: dict[StateRecipeName, StateRecipe] = {
     )
 }
 """Every recipe by name. Adafactor keeps row and column sums only: under 0.01 byte a parameter."""
+
+PER_TENSOR_RECIPES: frozenset[StateRecipeName] = frozenset(
+    {"mixed_bf16_adam_8bit_moments", "pure_bf16_adam_8bit_moments"}
+)
+"""Recipes whose optimizer updates one tensor after another: no stack holds a copy of all weights
+for it, as it does where the default one updates all of them in one call."""

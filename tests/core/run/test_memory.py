@@ -233,6 +233,26 @@ def test_stacks_that_update_all_weights_at_once_hold_a_copy_of_them():
     assert one.overhead - other.overhead == pytest.approx(copy, rel=1e-9)
 
 
+def test_an_8_bit_optimizer_updates_one_tensor_after_another_and_holds_no_copy():
+    # Llama 2 7B, all in bf16: 2 + 2 + 4 bytes of 6.74e9 weights are 53.9 GB, and the default
+    # optimizer adds a copy of 13.5 GB at the step; with 8-bit moments 2 + 2 + 2 are 40.4 GB.
+    count = 6_738_415_616
+    fields = {"architecture": "llama-2-7b", "sequence_length_tokens": 512, "loss": "fused"}
+    speed = {"kind": "estimated", "software_stack": "pytorch_eager"}
+    layout = axes(data=1, recompute=RECOMPUTES.index("full"))
+    held = {}
+    for recipe in ("pure_bf16_adam", "pure_bf16_adam_8bit_moments"):
+        held[recipe] = terms(layout, speed=speed, state_recipe=recipe, **fields)
+    plain, small = held["pure_bf16_adam"], held["pure_bf16_adam_8bit_moments"]
+    state = [found.weights + found.gradients + found.optimizer for found in (plain, small)]
+    assert state == pytest.approx([8 * count, 6 * count])
+    context = small.framework
+    assert context == pytest.approx(snapshot().assumptions["training_context_gib"].value * 2**30)
+    # At the step, activations and logits are gone.
+    copy = 2 * count - plain.activations - plain.logits
+    assert plain.framework - context == pytest.approx(copy)
+
+
 def test_logits_are_on_the_last_stage():
     # Enough layers a stage make the first the fuller one; it then holds no logits.
     assert terms(axes(pipeline=8, micro_batch_count=64)).logits == 0
