@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -18,10 +19,18 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from service.api.problems import MAX_LISTED_ERRORS, FieldProblem, ProblemError, ProblemKind
-from service.core.value import Value
+from service.core.value import KEY_PATTERN, Value
 
 ValueT = TypeVar("ValueT", bound=Value)
 
+JSON_WORDS = (
+    (re.compile(r"a valid tuple|a valid (frozen)?set"), "a valid list"),
+    (re.compile(r"a valid dictionary( or instance of \w+| or object to extract .*)?"), "an object"),
+    (re.compile(r"^(Tuple|Frozenset|Set) should"), "List should"),
+    (re.compile(r"^Dictionary should"), "Object should"),
+    (re.compile(r" after validation"), ""),
+)
+"""What the validator calls by the names of Python, and what JSON calls it."""
 MAX_MEMBERS = 1000
 """Items of one list, and members of one object, at most; most fields publish less."""
 
@@ -165,7 +174,24 @@ def pointer_of(location: tuple[int | str, ...], document: object, *, missing: bo
 
 def _field_problem(error: ErrorDetails, document: object) -> FieldProblem:
     pointer = pointer_of(error["loc"], document, missing=error["type"] == "missing")
-    return FieldProblem(pointer=pointer, detail=error["msg"])
+    if KEY_PATTERN in error["msg"]:
+        return FieldProblem(pointer=pointer, detail=_no_key(pointer, document))
+    detail = error["msg"]
+    for python, json_words in JSON_WORDS:
+        detail = python.sub(json_words, detail)
+    return FieldProblem(pointer=pointer, detail=detail)
+
+
+def _no_key(pointer: str, document: object) -> str:
+    """What a key is made of, and the one that may be meant."""
+    detail = (
+        "Should be a key: lower case letters, digits, points, dashes and underscores, the first a "
+        "letter or a digit, 100 at most"
+    )
+    sent = next((value for place, value in _places(document) if place == pointer), None)
+    written = re.sub("[^a-z0-9._-]+", "-", sent.lower()) if isinstance(sent, str) else ""
+    near = written.strip("-._")[:100]
+    return f"{detail}, such as {near!r}" if near else detail
 
 
 def _refuse_crowds(document: object) -> None:

@@ -48,7 +48,10 @@ RETRY_AFTER_S: dict[type[PlanError], int] = {RequestInFlight: 1, TooMuchAtOnce: 
 
 
 def _sentence(message: str) -> str:
-    return f"{message[:1].upper()}{message[1:].rstrip('.')}."
+    """A message as a sentence; a name that it begins with keeps its case."""
+    first = message.split(maxsplit=1)[0] if message.split() else ""
+    start = message[:1].upper() if first.isalpha() else message[:1]
+    return f"{start}{message[1:].rstrip('.')}."
 
 
 def answer_core_error(request: Request[Any, Any, Any], error: CoreError) -> Response[bytes]:

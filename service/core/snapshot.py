@@ -74,6 +74,15 @@ def by_spelling(aliases: Iterable[Alias]) -> Mapping[tuple[AliasKind, str], Alia
     return MappingProxyType({(alias.kind, plain_name(alias.name)): alias for alias in aliases})
 
 
+def _likest(name: str, keys: Iterable[str]) -> str | None:
+    """The key that is most like a name, or else the shortest that begins with it."""
+    known = list(keys)
+    written = name.lower().rsplit("/", 1)[-1]
+    like = get_close_matches(written, known, n=1)
+    begun = [key for key in known if plain_name(key).startswith(plain_name(written))]
+    return next(iter(like), min(begun, key=len, default=None) if written else None)
+
+
 def engine_families(assumptions: Iterable[str]) -> set[str]:
     """Engines without their versions, from the names of assumptions."""
     found = (engine_and_version(each) for each in engines_named(assumptions))
@@ -158,7 +167,7 @@ class CatalogSnapshot:
         if nearest is not None:
             alias = self.aliases.get((cast("AliasKind", kind), plain_name(key)))
         else:
-            nearest = next(iter(get_close_matches(key, list(keys), n=1)), None)
+            nearest = _likest(key, keys)
         note = alias.note if alias is not None else None
         hints = (f"the nearest is {nearest!r}" if nearest else None, note, known)
         hint = "; ".join(filter(None, hints))

@@ -118,6 +118,14 @@ Text = Annotated[str, Field(min_length=1, max_length=200, pattern=NO_NUL), Befor
 LongText = Annotated[str, Field(max_length=2000, pattern=NO_NUL), BeforeValidator(_text)]
 Key = Annotated[str, Field(pattern=KEY_PATTERN), BeforeValidator(_text)]
 """Stable key of a catalog entry: lower case, digits, point, dash, underscore."""
+EntryName = Annotated[
+    str,
+    Field(min_length=1, max_length=200, pattern=NO_NUL),
+    BeforeValidator(_text),
+    WithJsonSchema({"type": "string", "pattern": KEY_PATTERN}),
+]
+"""A key by which a question names an entry of the catalog; what is no key is looked up all the
+same, so that it is refused with the key that it is another spelling of."""
 Month = Annotated[str, Field(pattern=MONTH_PATTERN), BeforeValidator(_text)]
 """A calendar month, such as "2027-01"."""
 IsoDate = Annotated[

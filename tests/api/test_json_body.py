@@ -133,12 +133,12 @@ GOOD_RUN = {"name": "a"}
         ({"runs": [{}]}, "/runs/0/name", "required"),
         ({"runs": [GOOD_RUN | {"x/y~": 1}]}, "/runs/0/x~1y~0", "not permitted"),
         ({"runs": [GOOD_RUN] * 4}, "/runs", "at most 3 items"),
-        ({"runs": {"length": 1e100}}, "/runs", "valid tuple"),
+        ({"runs": {"length": 1e100}}, "/runs", "valid list"),
         ({"runs": [{}] * 100_000}, "/runs", "at most 1000 items"),
         ({"runs": [GOOD_RUN | {f"x{i}": 1 for i in range(5000)}]}, "/runs/0", "at most 1000 items"),
         ({}, "/runs", "required"),
-        ([], "", "valid dictionary"),
-        (None, "", "valid dictionary"),
+        ([], "", "an object"),
+        (None, "", "an object"),
     ],
 )
 def test_a_value_out_of_bounds_is_refused_with_its_place_and_the_bound(body, pointer, words):

@@ -62,3 +62,40 @@ def test_an_unknown_key_is_refused_and_the_nearest_named(client, operation, poin
     assert error["pointer"] == pointer
     assert repr(sent) in error["detail"]
     assert f"nearest is {nearest!r}" in error["detail"]
+
+
+@pytest.mark.parametrize(
+    ("operation", "pointer", "sent", "nearest"),
+    [
+        ("estimate_training_memory", "/run/gpu", "H100", "h100-sxm5-80gb"),
+        ("estimate_goodput", "/gpu", "NVIDIA H100 80GB HBM3", "h100-sxm5-80gb"),
+        (
+            "estimate_training_run",
+            "/run/architecture",
+            "meta-llama/Llama-3.1-8B",
+            "llama-3.1-8b",
+        ),
+        ("estimate_training_run", "/ranked_gpus/2", "H100 SXM", "h100-sxm5-80gb"),
+        ("estimate_serving_memory", "/engine", "vLLM 0.18", "vllm-0.18"),
+        ("estimate_serving_memory", "/weight_format", "FP8", "fp8"),
+        ("create_plan", "/scenario/procurement/0/gpu", "H100", "h100-sxm5-80gb"),
+    ],
+)
+def test_another_spelling_of_a_key_is_refused_with_the_key_that_it_stands_for(
+    client, operation, pointer, sent, nearest
+):
+    response = client.post(path_of(operation), json=body_with(operation, pointer, sent))
+    problem = response.json()
+    assert (response.status_code, problem["type"]) == (422, "/problems/unknown-key")
+    [error] = problem["errors"]
+    assert error["pointer"] == pointer
+    assert f"nearest is {nearest!r}" in error["detail"]
+
+
+def test_a_key_that_is_no_entry_of_the_catalog_is_named_as_it_would_be_written(client):
+    pointer = "/scenario/procurement/0/method/provider"
+    response = client.post("/v1/plans", json=body_with("create_plan", pointer, "Big Cloud"))
+    [error] = response.json()["errors"]
+    assert (response.status_code, error["pointer"]) == (422, pointer)
+    assert "lower case letters" in error["detail"]
+    assert error["detail"].endswith("such as 'big-cloud'")

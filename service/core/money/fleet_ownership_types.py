@@ -11,7 +11,7 @@ from service.core.value import (
     Amount,
     Count,
     Currency,
-    Key,
+    EntryName,
     LongText,
     NonNegative,
     PositiveFraction,
@@ -29,7 +29,7 @@ class OwnershipQuestion(PricedQuestion):
     """How many; whole nodes are the buyer's to see to."""
     currency: Currency = "USD"
     """Currency of all amounts."""
-    site: Key | None = None
+    site: EntryName | None = None
     """Site whose tariff, PUE and carbon apply; null takes the assumptions."""
     method: OwnMethod
     """Prices and terms of owning; null takes the catalog's figure, which the answer names. All is

@@ -1,8 +1,9 @@
 """How a model is spread over GPUs, and which spreads are legal."""
 
-from typing import Annotated, Literal, Self
+import re
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from typing_extensions import TypeAliasType
 
 from service.core.value import Flag, Size, TokenCount, Value
@@ -23,19 +24,31 @@ SHARDING_ALIASES: dict[str, Sharding] = {
 }
 """Names of the same thing in other stacks."""
 
-ShardingName = Literal[
-    "none",
-    "zero_1",
-    "zero_2",
-    "zero_3",
-    "hybrid",
-    "ddp",
-    "no_shard",
-    "zero_0",
-    "shard_grad_op",
-    "full_shard",
-    "hybrid_shard",
+
+def _spelled(name: Any) -> Any:
+    """A scheme in our spelling: FULL_SHARD, ZeRO-3 and zero3 as other stacks write them."""
+    if not isinstance(name, str):
+        return name
+    return re.sub("^zero_?([0-3])$", r"zero_\1", name.lower().replace("-", "_"))
+
+
+ShardingName = Annotated[
+    Literal[
+        "none",
+        "zero_1",
+        "zero_2",
+        "zero_3",
+        "hybrid",
+        "ddp",
+        "no_shard",
+        "zero_0",
+        "shard_grad_op",
+        "full_shard",
+        "hybrid_shard",
+    ],
+    BeforeValidator(_spelled),
 ]
+"""Names that are taken, in any case."""
 
 
 def canonical_sharding(name: ShardingName) -> Sharding:
@@ -68,7 +81,7 @@ class GivenLayout(Value):
     expert_tensor_parallel: Size | None = None
     """GPUs over which each routed expert is split; as many as tensor_parallel when null."""
     sharding: ShardingName = "zero_1"
-    """What data-parallel ranks share."""
+    """What data-parallel ranks share; other stacks' names are taken as they write them."""
     micro_batch_sequences: Size = 1
     """Sequences of one micro-batch."""
     recompute: Recompute = "selective"

@@ -137,12 +137,12 @@ def plan_replica(
     if isinstance(service.capacity, MeasuredCapacity):
         check_keys(service, snapshot, pointer)
         return _measured(service, service.capacity, gpu, recorder)
-    shape = resolve_shape(service, gpu, recorder, pointer)
-    if isinstance(shape, Infeasibility):
-        return (shape,)
     engine: dict[str, str] = {}
     if service.engine is not None:
         engine = engine_qualifiers(snapshot, service.engine, pointer=f"{pointer}/engine")
+    shape = resolve_shape(service, gpu, recorder, pointer)
+    if isinstance(shape, Infeasibility):
+        return (shape,)
     question = _Question(
         service=service,
         shape=replace(shape, instance_gpu_count=gpu_multiple),

@@ -265,6 +265,15 @@ def _state_floor(
     return StateFloor(count * kept[run.offload], count * left * buffers)
 
 
+def _check_experts(run: TrainingRun, architecture: ModelArchitecture, pointer: str) -> None:
+    given = run.layout if isinstance(run.layout, GivenLayout) else None
+    if given is not None and given.expert_tensor_parallel and not architecture.expert_counts:
+        raise InvalidScenario(
+            "expert_tensor_parallel splits routed experts, of which this architecture has none",
+            pointer=f"{pointer}/expert_tensor_parallel",
+        )
+
+
 def _check_without_layers(run: TrainingRun, pointer: str) -> None:
     if run.layout.kind == "given":
         raise InvalidScenario(
@@ -354,6 +363,7 @@ def _rules(
     instance_gpu_count: int,
     pointer: str,
 ) -> LayoutRules:
+    _check_experts(run, architecture, pointer)
     named = run.speed.software_stack if run.speed.kind == "estimated" else None
     stored = named is not None and STACKS[named].attention == "stored"
     return LayoutRules(

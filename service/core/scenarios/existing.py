@@ -5,17 +5,17 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from service.core.scenarios.procurement import OwnMethod
-from service.core.value import Count, IsoDate, Key, PriceOrZero, Value
+from service.core.value import Count, EntryName, IsoDate, PriceOrZero, Value
 
 
 class ExistingGpus(Value):
     """A lot of equal GPUs that is owned already; a plan uses it before it adds any."""
 
-    gpu: Key
+    gpu: EntryName
     """Key of the GPU; an inline GPU is named by its own key."""
     gpu_count: Annotated[Count, Field(le=10_000_000)]
     """GPUs of the lot."""
-    site: Key | None = None
+    site: EntryName | None = None
     """Site whose tariff, PUE and carbon apply; null takes the assumptions. A pool that is owned at
     a site takes lots of that site, and those that name none."""
     purchase_date: IsoDate | None = None

@@ -10,6 +10,7 @@ from service.core.prices import Commitment
 from service.core.value import (
     Count,
     CountOrZero,
+    EntryName,
     Flag,
     Fraction,
     Key,
@@ -168,9 +169,9 @@ class ProcurementRule(Value):
 
     pool: Literal["training", "serving", "shared", "any"] = "any"
     """Pool that it applies to."""
-    gpu: Key = "any"
+    gpu: EntryName = "any"
     """Key of the GPU that it applies to, or "any"; an inline GPU is matched by its own key."""
-    site: Key | None = None
+    site: EntryName | None = None
     """Site whose tariff, PUE and carbon apply to owned nodes; null takes the assumptions."""
     service: Text | None = None
     """Name of the only service that a hosted method applies to; null applies it to all."""

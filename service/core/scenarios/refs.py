@@ -7,9 +7,7 @@ from typing_extensions import TypeAliasType
 
 from service.core.architecture.model import ModelArchitecture
 from service.core.hardware import Gpu
-from service.core.value import (
-    Key,
-)
+from service.core.value import EntryName
 
 
 def key_or_inline(value: Any) -> str:
@@ -20,7 +18,8 @@ def key_or_inline(value: Any) -> str:
 GpuRef = TypeAliasType(
     "GpuRef",
     Annotated[
-        Annotated[Key, Tag("key")] | Annotated[Gpu, Tag("inline")], Discriminator(key_or_inline)
+        Annotated[EntryName, Tag("key")] | Annotated[Gpu, Tag("inline")],
+        Discriminator(key_or_inline),
     ],
 )
 """A GPU by catalog key, or described in the request."""
@@ -29,7 +28,7 @@ GpuRef = TypeAliasType(
 ArchitectureRef = TypeAliasType(
     "ArchitectureRef",
     Annotated[
-        Annotated[Key, Tag("key")] | Annotated[ModelArchitecture, Tag("inline")],
+        Annotated[EntryName, Tag("key")] | Annotated[ModelArchitecture, Tag("inline")],
         Discriminator(key_or_inline),
     ],
 )

@@ -11,8 +11,8 @@ from service.core.scenarios.replica_settings import ReplicaSettings
 from service.core.value import (
     Count,
     CountOrZero,
+    EntryName,
     IsoDate,
-    Key,
     Month,
     NonNegative,
     Number,
@@ -159,11 +159,11 @@ class ServingService(Value):
     """What it runs on."""
     unit_name: Text = "request"
     """What one unit of load is: request, image, prediction."""
-    weight_format: Key | None = None
+    weight_format: EntryName | None = None
     """Number format of the weights; may be absent only when capacity is measured."""
-    kv_cache_format: Key = "bf16"
+    kv_cache_format: EntryName = "bf16"
     """Number format of the cache."""
-    engine: Key | None = None
+    engine: EntryName | None = None
     """Serving engine and version; the catalog's default when null."""
     load: Load
     """Demand at its peak, over a day, of users, or of a trace."""

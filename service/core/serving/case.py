@@ -89,12 +89,12 @@ def resolve_case(question: ReplicaQuestion, recorder: Recorder) -> Case | tuple[
     snapshot = recorder.snapshot
     gpu = snapshot.gpu(question.gpu, pointer="/gpu")
     service = as_service(question, question.gpu, settings=question.settings)
-    shape = resolve_shape(service, gpu, recorder, "")
-    if isinstance(shape, Infeasibility):
-        return (shape,)
     engine: dict[str, str] = {}
     if service.engine is not None:
         engine = engine_qualifiers(snapshot, service.engine, pointer="/engine")
+    shape = resolve_shape(service, gpu, recorder, "")
+    if isinstance(shape, Infeasibility):
+        return (shape,)
     try:
         return _laid_out(service, shape, engine, recorder)
     except NoConstants as missing:

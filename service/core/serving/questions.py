@@ -9,7 +9,7 @@ from service.core.scenarios.demand import DemandProfile, Load, PeakRequestsLoad
 from service.core.scenarios.refs import ArchitectureRef, GpuRef
 from service.core.scenarios.replica_settings import ReplicaLayout, ReplicaSettings
 from service.core.scenarios.serving_service import Headroom, Objectives, ServingService
-from service.core.value import CountOrZero, Key, NonNegative, Number, Positive
+from service.core.value import CountOrZero, EntryName, NonNegative, Number, Positive
 
 NAME = "replica"
 """Name of the service that a single estimate stands for."""
@@ -40,11 +40,11 @@ class ServedModel(TokenLengths):
 
     architecture: ArchitectureRef
     """What is served."""
-    weight_format: Key
+    weight_format: EntryName
     """Number format of the weights."""
-    kv_cache_format: Key = "bf16"
+    kv_cache_format: EntryName = "bf16"
     """Number format of the cache."""
-    engine: Key | None = None
+    engine: EntryName | None = None
     """Serving engine and version; the catalog's default when null."""
 
     @property

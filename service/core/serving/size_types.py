@@ -15,6 +15,7 @@ from service.core.serving.hosted_types import Hosted
 from service.core.serving.questions import ServedModel
 from service.core.value import (
     Amount,
+    EntryName,
     Fraction,
     Key,
     LongText,
@@ -37,9 +38,9 @@ class SizeSpeculation(Value):
 class Optimisations(Value):
     """What could be changed; each is priced as a line."""
 
-    weight_format: Key | None = "fp8"
+    weight_format: EntryName | None = "fp8"
     """Narrower weights to try; none when null."""
-    kv_cache_format: Key | None = "fp8"
+    kv_cache_format: EntryName | None = "fp8"
     """Narrower cache to try; none when null."""
     prefix_cache_hit_fraction: Annotated[Fraction, Field(lt=1)] = 0.5
     """Share of prompts that a prefix cache would hold; none when 0."""
@@ -69,7 +70,7 @@ class ServingSizeQuestion(ReplicaSettings, ServedModel, PricedQuestion):
     headroom: Annotated[Headroom, AfterValidator(_of_one_hour)] = Headroom()
     """What is held above the need; failures and cold starts hang on a layout and on the hours, so
     they are asked of a plan or of `/v1/estimates/pools`."""
-    gpus: Annotated[tuple[Key, ...], Field(min_length=1, max_length=200)] | None = None
+    gpus: Annotated[tuple[EntryName, ...], Field(min_length=1, max_length=200)] | None = None
     """GPUs to compare, by catalog key; all of the catalog when null."""
     commitment: Commitment = "on_demand"
     """Terms of rent."""

@@ -8,7 +8,7 @@ from service.core.answers import PricedQuestion
 from service.core.scenarios.training_run import TrainingRun
 from service.core.studies.run_published import PublishedRun
 from service.core.studies.runs import TrainingQuestion
-from service.core.value import Key, Positive, Price
+from service.core.value import EntryName, Positive, Price
 
 
 class TrainingRunQuestion(TrainingQuestion, PricedQuestion):
@@ -25,7 +25,7 @@ class TrainingRunQuestion(TrainingQuestion, PricedQuestion):
     an amount, ask for it in `run.sizing`."""
     reported_gpu_hours: Positive | None = None
     """GPU-hours that a publisher reports, to be set beside the estimate."""
-    ranked_gpus: Annotated[tuple[Key, ...], Field(max_length=100)] = ()
+    ranked_gpus: Annotated[tuple[EntryName, ...], Field(max_length=100)] = ()
     """GPUs of the catalog that the same run is tried on."""
     stages: Annotated[tuple[TrainingRun, ...], Field(max_length=20)] = ()
     """Runs that follow this one or one another, each naming in `after` which: fine-tuning, or

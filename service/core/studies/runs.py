@@ -26,6 +26,10 @@ def case_of(question: TrainingQuestion, snapshot: CatalogSnapshot) -> tuple[RunC
     Raises:
         CoreError: If the run names what the catalog does not hold, or contradicts itself.
     """
+    if question.run.after is not None:
+        raise InvalidScenario(
+            "this question is about one run, which follows no other", pointer="/run/after"
+        )
     recorder = recorder_for(question, snapshot)
     case = resolve(
         question.run, snapshot=snapshot, recorder=recorder, gpu_multiple=1, pointer="/run"
