@@ -63,19 +63,7 @@ def settings_of(row: TrainingRow, architecture: ModelArchitecture, gpu: Gpu) -> 
     gpus = row.gpu_count or _assume(assumed, "gpu_count", _gpu_count(billions))
     degrees = _degrees(row, architecture, gpu, gpus, assumed)
     tensor, pipeline, context, data = (degrees[n] for n in ("tp", "pp", "cp", "dp"))
-    micro = row.micro_batch
-    batch = row.global_batch
-    local = row.layout.get("local_batch") or _batch_per_copy(row)
-    if local and micro is None:
-        micro = max(1, int(local) // pipeline)
-        batch = batch or int(local) * data
-    if micro is None:
-        most = None if batch is None else max(1, batch // data)
-        micro = _assume(
-            assumed, "micro_batch", _micro_batch(row, degrees, billions, sequence, most)
-        )
-    if batch is None:
-        batch = _assume(assumed, "global_batch", _batch(billions, sequence, data * micro, pipeline))
+    micro, batch, local = _batches(row, degrees, billions, sequence, assumed)
     axes = LayoutAxes(
         tensor=tensor,
         pipeline=pipeline,
@@ -98,6 +86,25 @@ def settings_of(row: TrainingRow, architecture: ModelArchitecture, gpu: Gpu) -> 
         tuple(assumed),
         batch_may_be_cut=local is not None and row.micro_batch is None,
     )
+
+
+def _batches(
+    row: TrainingRow, degrees: Mapping[str, int], billions: float, sequence: int, assumed: list[str]
+) -> tuple[int, int, int | None]:
+    """Sequences of a micro-batch and of the global batch; those of one copy where a row says so."""
+    pipeline, data = degrees["pp"], degrees["dp"]
+    micro, batch = row.micro_batch, row.global_batch
+    local = row.layout.get("local_batch") or _batch_per_copy(row)
+    if local and micro is None:
+        micro = max(1, int(local) // pipeline)
+        batch = batch or int(local) * data
+    if micro is None:
+        most = None if batch is None else max(1, batch // data)
+        filled = _micro_batch(row, degrees, billions, sequence, most)
+        micro = _assume(assumed, "micro_batch", filled)
+    if batch is None:
+        batch = _assume(assumed, "global_batch", _batch(billions, sequence, data * micro, pipeline))
+    return micro, batch, local
 
 
 def _batch_per_copy(row: TrainingRow) -> int | None:
