@@ -16,7 +16,8 @@ STAGE = {
     "speed": {"kind": "measured", "tokens_per_s_per_gpu": 10},
     "after": "first",
 }
-FIRST = STAGE | {"name": "first", "training_tokens": 1, "after": None}
+# One step of 8,192 tokens: 0.2 GPU-hours.
+FIRST = STAGE | {"name": "first", "training_tokens": 1, "global_batch_tokens": 8192, "after": None}
 
 
 @pytest.mark.parametrize(

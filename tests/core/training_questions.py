@@ -1,7 +1,6 @@
 """Questions about one training run of an 8B model, for tests of single estimates."""
 
-from service.core.studies.run_question import TrainingRunQuestion
-from service.core.studies.runs import TrainingQuestion
+from service.core.studies.runs import TrainingQuestion, TrainingRunQuestion
 from service.core.studies.training_memory import estimate_training_memory
 from service.core.studies.training_run import estimate_training_run
 from tests.core.training_runs import on, snapshot

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from service.core.studies.run_question import TrainingRunQuestion
+from service.core.studies.runs import TrainingRunQuestion
 from service.plans.beside import MAX_WAITING, THREADS, WORKSHOP, Workshop
 from service.plans.errors import TookTooLong, TooMuchAtOnce
 from service.plans.estimate import answer_estimate

@@ -20,8 +20,7 @@ from service.core.studies import (
 from service.core.studies.communication import CommunicationAnswer, CommunicationQuestion
 from service.core.studies.goodput import GoodputAnswer, GoodputQuestion
 from service.core.studies.run_answer import TrainingRunAnswer
-from service.core.studies.run_question import TrainingRunQuestion
-from service.core.studies.runs import TrainingQuestion
+from service.core.studies.runs import TrainingQuestion, TrainingRunQuestion
 from service.core.studies.training_layouts import TrainingLayoutsAnswer
 from service.core.studies.training_memory import TrainingMemoryAnswer
 from service.plans.estimate import answer_estimate

@@ -281,9 +281,9 @@ def implausible_measurement(
         workload=workload,
         message=(
             f"{name} of {reported:,.6g} lies outside of {band.low:,.4g} to {band.high:,.4g}, "
-            "where eight of ten such runs lie. Check what it counts: sparse or dense peak, which "
-            "card and precision, recompute, per GPU or per node, the main run or all that was "
-            "booked."
+            f"where eight of ten such runs lie, around {band.value:,.4g}. Check what it "
+            "counts: sparse or dense peak, which card and precision, recompute, per GPU or per "
+            "node, the main run or all that was booked."
         ),
     )
 

@@ -50,6 +50,9 @@ AdvisoryCode = Literal[
     "hosted_break_even",
     "speed_models_disagree",
     "implausible_measurement",
+    "price_unknown",
+    "deadline_may_be_missed",
+    "decoding_not_counted",
     "carbon_unknown",
     "memory_not_checked",
     "memory_may_not_fit",
@@ -198,11 +201,12 @@ class TrainingRunEstimate(Value):
     memory_gib_per_gpu: TrainingMemory | None
     """Memory of the fullest GPU; null when the layers of the architecture are not known."""
     model_flops: float | None
-    """FLOP of the whole run by the 6PT convention; null when the architecture was not given."""
+    """FLOP of the whole run by `mfu_convention`; null when the architecture was not given."""
     mfu_fraction: float | None
     """Model FLOPs over the dense peak of the compute precision."""
-    mfu_convention: Literal["6P"]
-    """Which FLOPs the numerator counts."""
+    mfu_convention: Literal["6P", "4P"]
+    """Which FLOPs the numerator counts: 6 a parameter and token, 4 where adapters leave the
+    parameters frozen, whose gradients are not computed."""
     speed_basis: SpeedBasis | None = None
     """What the speed rests on; null in plans that were made before it was told."""
     steady_hours: float

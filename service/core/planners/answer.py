@@ -40,6 +40,7 @@ from service.core.recorder import Recorder
 from service.core.registry import define_quantity
 from service.core.scenarios.procurement import PoolKind
 from service.core.scenarios.scenario import Scenario
+from service.core.scenarios.training_run import mfu_convention
 from service.core.units import HOURS_PER_DAY, SECONDS_PER_HOUR
 
 for _name, _formula in (
@@ -153,7 +154,7 @@ def _run(schedule: RunSchedule, amount: Decimal | None) -> TrainingRunEstimate:
         memory_gib_per_gpu=need.memory,
         model_flops=need.model_flops,
         mfu_fraction=need.mfu_fraction,
-        mfu_convention="6P",
+        mfu_convention=mfu_convention(need.run),
         speed_basis=need.speed_basis,
         steady_hours=need.steady_hours,
         goodput_fraction=need.goodput_fraction,

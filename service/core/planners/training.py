@@ -96,9 +96,10 @@ def _serves_alone(case: RunCase) -> Infeasibility | None:
 
 
 def _with_tokens(run: TrainingRun, pointer: str) -> TrainingRun:
-    """The run with the most tokens that there may be, where they are what is asked for."""
+    """The run with one step at the least, and the most tokens there may be where none are given."""
     if run.training_tokens is not None:
-        return run
+        tokens = max(run.training_tokens, run.global_batch_tokens)
+        return run.model_copy(update={"training_tokens": tokens})
     if run.sizing.kind != "tokens":
         raise InvalidScenario(
             "tokens are needed, unless sizing.kind is tokens",

@@ -107,7 +107,7 @@ class EstimatedSpeed(Value):
 
 
 class MfuSpeed(Value):
-    """Model FLOPs (6PT, recompute ignored) over the dense peak of the compute precision."""
+    """Model FLOPs (6PT, 4PT of adapters, no recompute) over the dense peak of the precision."""
 
     kind: Literal["mfu"]
     """Kind of speed."""
@@ -169,8 +169,8 @@ class TrainingRun(Value):
     gpu: GpuRef
     """What it runs on."""
     training_tokens: TokenCount | None = None
-    """Tokens to train on. Needed, but where `sizing` asks for the tokens: there it is the most that
-    there are, and null sets no limit."""
+    """Tokens to train on; fewer than `global_batch_tokens` count as one step. Needed, but where
+    `sizing` asks for the tokens: there it is the most that there are, and null sets no limit."""
     sequence_length_tokens: Annotated[Count, Field(le=100_000_000)] = 8192
     """Tokens of one sequence."""
     global_batch_tokens: TokenCount = 4_194_304
@@ -242,3 +242,8 @@ class TrainingRun(Value):
         """GPUs that the request names, None where they are the answer. [count]"""
         sizing = self.sizing
         return sizing.gpu_count if isinstance(sizing, GpuCountSizing | TokensSizing) else None
+
+
+def mfu_convention(run: TrainingRun) -> Literal["6P", "4P"]:
+    """FLOPs of a parameter and token: frozen weights get no gradient, which is a third of them."""
+    return "6P" if run.adapter is None else "4P"

@@ -8,7 +8,7 @@ from service.core.estimates import Range, SpeedBasis, TrainingMemory
 from service.core.parallelism import ParallelLayout
 from service.core.studies.run_published import ComparedRun
 from service.core.studies.run_ranking import RankedGpu
-from service.core.studies.run_stages import StageEstimate
+from service.core.studies.run_stages import AllRuns, StageEstimate
 from service.core.value import Amount, Value
 
 
@@ -53,12 +53,13 @@ class TrainingRunAnswer(EstimateAnswer):
     step_s: StepTime | None
     """Where the time of a step goes; null when the speed is not estimated by its terms."""
     model_flops: float | None
-    """FLOP of the whole run by the 6PT convention."""
+    """FLOP of the whole run by `mfu_convention`."""
     model_flops_with_attention: float | None
     """FLOP of the whole run by the other convention: weights that are multiplied, and causal
     attention; null where the layers are not known."""
-    mfu_convention: Literal["6P"]
-    """Which FLOPs `mfu_fraction` counts."""
+    mfu_convention: Literal["6P", "4P"]
+    """Which FLOPs `mfu_fraction` counts: 6 a parameter and token, 4 where adapters leave the
+    parameters frozen, whose gradients are not computed."""
     mfu_fraction: float | None
     """Model FLOPs over the dense peak of the compute precision, recompute ignored."""
     mfu_with_attention_fraction: float | None
@@ -83,17 +84,26 @@ class TrainingRunAnswer(EstimateAnswer):
     """GPU-hours that published runs of this kind book; null without an estimated speed."""
     energy_kwh: float | None
     """Energy of the GPUs at their power limit; null where the limit is not known."""
+    facility_energy_kwh: float | None
+    """Energy that a hall meters for it in kWh: GPU-hours · highest draw of a node / its GPUs ·
+    `power_load_fraction` · `power_usage_effectiveness`; null where no draw of a node is known."""
     amount: Amount | None
     """USD of the run's own GPU-hours; null where no price is given or listed."""
     amount_in_whole_nodes: Amount | None
     """USD that are paid: the same hours of `gpu_count_in_whole_nodes` GPUs."""
     tokens_within_budget: float | None
-    """Tokens that the budget buys in whole nodes; null without budget or price."""
+    """Tokens that the budget buys of this run alone, in whole nodes: stages cost more; null without
+    budget or price."""
+    compared_gpu_hours: Range | None
+    """GPU-hours that a report is held against: `booked_gpu_hours`, restarts and idle time in them,
+    or as low as the run alone, since some reports leave these out."""
     reported_over_estimate: float | None
-    """Reported GPU-hours over the estimated ones."""
+    """Reported GPU-hours over `compared_gpu_hours`."""
     ranking: tuple[RankedGpu, ...]
     """The same run on other GPUs: by dollars, those without a price by days, failing ones last."""
     stages: tuple[StageEstimate, ...]
     """Stages that can be had, in the order in which they run."""
+    all_runs: AllRuns | None
+    """The run and all stages together; null where one of them cannot be had."""
     published_runs: tuple[ComparedRun, ...]
     """Reported numbers beside their estimates."""

@@ -8,6 +8,7 @@ from service.core.costs.offers import cheapest_offer, rented_at_once
 from service.core.costs.spending import Spending
 from service.core.estimates import Infeasibility
 from service.core.formulas.demand import whole_instances_gpu_count
+from service.core.formulas.power import facility_energy_kwh, it_power_kw
 from service.core.hardware import Gpu
 from service.core.planners.training import plan_training_run
 from service.core.pooling.workloads import RunNeed
@@ -83,6 +84,29 @@ def energy_kwh(need: RunNeed) -> float | None:
     """Energy of a run's GPUs at their power limit, None where it is not known. [kWh]"""
     limit = need.gpu.thermal_design_power_w
     return None if limit is None else need.gpu_hours * limit / WATTS_PER_KW
+
+
+def facility_kwh(need: RunNeed, recorder: Recorder) -> float | None:
+    """Energy of a run's share of its nodes, and of what cools them. [kWh]
+
+    None where the catalog knows no draw of a node.
+    """
+    node = recorder.snapshot.node_of(need.gpu)
+    if node is None or node.maximum_power_kw is None:
+        return None
+    draw = it_power_kw(
+        gpu_count=need.gpu_count,
+        node_power_kw=node.maximum_power_kw,
+        node_gpu_count=node.gpu_count,
+        power_load_fraction=recorder.assume("power_load_fraction").value,
+    )
+    return float(
+        facility_energy_kwh(
+            it_power_kw=draw,
+            power_usage_effectiveness=recorder.assume("power_usage_effectiveness").value,
+            hours=need.wall_clock_hours.value,
+        )
+    )
 
 
 def planned(

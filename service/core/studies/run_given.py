@@ -4,13 +4,14 @@ from dataclasses import dataclass
 
 from service.core.answers import EstimateQuestion, recorder_for
 from service.core.errors import CoreError
+from service.core.estimates import Range
 from service.core.hardware import Gpu
 from service.core.pooling.workloads import RunNeed
 from service.core.recorder import Recorder
 from service.core.scenarios.training_run import EstimatedSpeed, TrainingRun
 from service.core.snapshot import CatalogSnapshot
 from service.core.studies.run_costs import planned
-from service.core.studies.run_published import speed_of
+from service.core.studies.run_published import hfu_of, mfu_of, speed_of
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,15 @@ class GivenSpeed:
     def scale(self) -> float:
         """Given speed over the estimated one. [1]"""
         return self.rate / speed_of(self.estimated, self.recorder).value
+
+    def beside(self) -> tuple[str, float, Range | None]:
+        """What was given, as a request names it, and the estimate of just that."""
+        speed, found = self.need.run.speed, (self.estimated, self.recorder)
+        if speed.kind == "mfu":
+            return "speed.mfu_fraction", speed.mfu_fraction, mfu_of(*found)
+        if speed.kind == "hfu":
+            return "speed.hfu_fraction", speed.hfu_fraction, hfu_of(*found)
+        return "speed.tokens_per_s_per_gpu", self.rate, speed_of(*found)
 
     def elsewhere(self, run: TrainingRun, gpu: Gpu) -> TrainingRun:
         """The run on another GPU: estimated there, and as much faster as it is here.

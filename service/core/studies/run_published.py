@@ -1,7 +1,7 @@
 """Published runs beside the estimate: predicted against reported."""
 
-from collections.abc import Callable, Iterator
-from typing import Literal, Self
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, Self, get_args
 
 from pydantic import model_validator
 
@@ -18,11 +18,19 @@ from service.core.studies.run_costs import planned
 from service.core.units import HOURS_PER_DAY, SECONDS_PER_HOUR
 from service.core.value import LongText, Positive, Text, Value
 
-Measure = Literal["gpu_hours", "days", "tokens_per_s_per_gpu"]
+Measure = Literal[
+    "gpu_hours",
+    "days",
+    "tokens_per_s_per_gpu",
+    "mfu_fraction",
+    "hfu_fraction",
+    "memory_gib_per_gpu",
+]
+REPORTABLE: tuple[Measure, ...] = get_args(Measure)
 
 
 class PublishedRun(Value):
-    """A run whose speed or hours somebody reported."""
+    """A run of which somebody reported speed, hours, utilisation or memory."""
 
     run: TrainingRun
     """The run, as in a plan; its speed is usually left to the estimate."""
@@ -32,13 +40,19 @@ class PublishedRun(Value):
     """Days that are reported."""
     tokens_per_s_per_gpu: Positive | None = None
     """Tokens per second and GPU that are reported."""
+    mfu_fraction: Positive | None = None
+    """Model FLOPs utilisation that is reported, by `mfu_convention`, of the compute precision."""
+    hfu_fraction: Positive | None = None
+    """Hardware FLOPs utilisation that is reported, recompute counted."""
+    memory_gib_per_gpu: Positive | None = None
+    """Peak memory of the fullest GPU that is reported, in GiB."""
     source: LongText | None = None
     """Where it was reported."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if not any((self.gpu_hours, self.days, self.tokens_per_s_per_gpu)):
-            raise ValueError("one of gpu_hours, days and tokens_per_s_per_gpu is needed")
+        if not any(getattr(self, name) for name in REPORTABLE):
+            raise ValueError(f"one of {', '.join(REPORTABLE)} is needed")
         return self
 
 
@@ -52,43 +66,49 @@ class ComparedRun(Value):
     reported: float
     """As reported."""
     predicted: Range | None
-    """As estimated, with its 80 % band; null when the run cannot be had."""
+    """As estimated, with its 80 % band: GPU-hours and days as such runs book them, with restarts
+    and idle time, or as low as the run alone; null when the run cannot be had, or the number not
+    be estimated."""
     reported_over_predicted: float | None
     """Ratio of the two."""
     is_within_band: bool | None
     """Whether the reported number lies in the band."""
+    possible_limit: float | None = None
+    """Most, of hours and days the least, that the hardware allows; null where it is not known."""
+    is_possible: bool | None = None
+    """Whether the reported number keeps to it."""
+    infeasibility: Infeasibility | None = None
+    """Why the run that is compared cannot be had, when it cannot; the main run is another."""
     source: LongText | None
     """Where it was reported."""
 
 
-def compare_published(
-    published: PublishedRun, question: EstimateQuestion, snapshot: CatalogSnapshot, pointer: str
-) -> tuple[tuple[ComparedRun, ...], tuple[Infeasibility, ...]]:
-    """Each number that is reported of a run beside the estimate.
+def compare_all(
+    runs: Sequence[PublishedRun], question: EstimateQuestion, snapshot: CatalogSnapshot
+) -> Iterator[ComparedRun]:
+    """Each number that is reported of each run beside the estimate.
 
     Raises:
-        CoreError: If the run names what the catalog does not hold, or contradicts itself.
+        CoreError: If a run names what the catalog does not hold, or contradicts itself.
     """
-    recorder = recorder_for(question, snapshot).within("estimate")
-    need = planned(published.run, snapshot, recorder, pointer=f"{pointer}/run")
-    refused = () if isinstance(need, RunNeed) else need
-    found = need if isinstance(need, RunNeed) else None
-    return tuple(_compared(published, found, recorder)), refused
+    for number, published in enumerate(runs):
+        recorder = recorder_for(question, snapshot).within("estimate")
+        pointer = f"/published_runs/{number}/run"
+        need = planned(published.run, snapshot, recorder, pointer=pointer)
+        yield from _compared(published, need, recorder)
 
 
 def _compared(
-    published: PublishedRun, need: RunNeed | None, recorder: Recorder
+    published: PublishedRun, need: RunNeed | tuple[Infeasibility, ...], recorder: Recorder
 ) -> Iterator[ComparedRun]:
-    measures: dict[Measure, Callable[[RunNeed, Recorder], Range]] = {
-        "gpu_hours": lambda need, recorder: booked_gpu_hours(need, recorder) or _own_hours(need),
-        "days": _days,
-        "tokens_per_s_per_gpu": speed_of,
-    }
-    for name, measure in measures.items():
+    found = need if isinstance(need, RunNeed) else None
+    for name in REPORTABLE:
         reported = getattr(published, name)
         if reported is None:
             continue
-        predicted = None if need is None else measure(need, recorder)
+        predicted = None if found is None else PREDICTED[name](found, recorder)
+        limit = None if found is None else _limit(name, found, recorder)
+        is_least = name in {"gpu_hours", "days"}
         yield ComparedRun(
             name=published.run.name,
             measure=name,
@@ -98,8 +118,29 @@ def _compared(
             is_within_band=None
             if predicted is None
             else predicted.low <= reported <= predicted.high,
+            possible_limit=limit,
+            is_possible=None
+            if limit is None
+            else (reported >= limit if is_least else reported <= limit),
+            infeasibility=None if isinstance(need, RunNeed) else need[0],
             source=published.source,
         )
+
+
+def _limit(name: Measure, need: RunNeed, recorder: Recorder) -> float | None:
+    """What the hardware allows at the dense peak, or in all of its memory."""
+    if name == "memory_gib_per_gpu":
+        return max(need.gpu.memory_gb, need.memory.available if need.memory else 0.0)
+    if name in {"mfu_fraction", "hfu_fraction"}:
+        return 1.0
+    reached = mfu_of(need, recorder)
+    if reached is None:
+        return None
+    fastest = speed_of(need, recorder).value / reached.value
+    if name == "tokens_per_s_per_gpu":
+        return fastest
+    least = need.run.tokens / fastest / SECONDS_PER_HOUR * need.run.run_multiplier
+    return least if name == "gpu_hours" else least / (need.gpu_count * HOURS_PER_DAY)
 
 
 def speed_of(need: RunNeed, recorder: Recorder) -> Range:
@@ -132,14 +173,28 @@ def _band_of(name: str, need: RunNeed, recorder: Recorder) -> Range | None:
     return Range.model_validate({"value": found.value, "low": found.low, "high": found.high})
 
 
-def _own_hours(need: RunNeed) -> Range:
-    hours = need.wall_clock_hours
-    return times(hours, need.gpu_count)
+def memory_of(need: RunNeed) -> Range | None:
+    """Peak memory of the fullest GPU, with the band of measured ones. [GiB]"""
+    memory = need.memory
+    if memory is None or memory.total_low is None or memory.total_high is None:
+        return None
+    return Range(value=memory.total, low=memory.total_low, high=memory.total_high)
+
+
+def compared_gpu_hours(need: RunNeed, recorder: Recorder) -> Range:
+    """GPU-hours that a report is held against: booked ones, or as low as the run alone. [gpu_hour]
+
+    Reports of large runs hold restarts and idle time, as such runs book them; others do not.
+    """
+    own = times(need.wall_clock_hours, need.gpu_count)
+    booked = booked_gpu_hours(need, recorder)
+    if booked is None:
+        return own
+    return Range(value=booked.value, low=min(own.low, booked.low), high=max(own.high, booked.high))
 
 
 def _days(need: RunNeed, recorder: Recorder) -> Range:
-    hours = booked_gpu_hours(need, recorder) or _own_hours(need)
-    return times(hours, 1.0 / (need.gpu_count * HOURS_PER_DAY))
+    return times(compared_gpu_hours(need, recorder), 1.0 / (need.gpu_count * HOURS_PER_DAY))
 
 
 def times(band: Range, factor: float) -> Range:
@@ -178,3 +233,14 @@ def booked_gpu_hours(need: RunNeed, recorder: Recorder) -> Range | None:
     )
     band = recorder.assume("training_hours_residual_factor")
     return Range(value=hours, low=hours * band.low, high=hours * band.high)
+
+
+PREDICTED: dict[Measure, Callable[[RunNeed, Recorder], Range | None]] = {
+    "gpu_hours": compared_gpu_hours,
+    "days": _days,
+    "tokens_per_s_per_gpu": speed_of,
+    "mfu_fraction": mfu_of,
+    "hfu_fraction": hfu_of,
+    "memory_gib_per_gpu": lambda need, _: memory_of(need),
+}
+"""The estimate of each number that may be reported."""

@@ -22,7 +22,7 @@ from service.core.studies.run_costs import (
 )
 from service.core.studies.run_given import GivenSpeed
 from service.core.studies.run_published import hfu_of, speed_of, times
-from service.core.studies.run_question import TrainingRunQuestion
+from service.core.studies.runs import TrainingRunQuestion
 from service.core.units import HOURS_PER_DAY
 from service.core.value import Amount, Key, Value
 

@@ -1,8 +1,9 @@
 """Runs that follow one: each starts when the one before it ends."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from decimal import Decimal
+from typing import Any
 
 from service.core.errors import InvalidScenario
 from service.core.estimates import Infeasibility, Range
@@ -19,6 +20,8 @@ class StageEstimate(Value):
 
     name: Text
     """Name of the run."""
+    after: Text
+    """Name of the run that it follows."""
     training_tokens: int
     """Tokens, as given or solved for."""
     gpu_count: int
@@ -33,6 +36,21 @@ class StageEstimate(Value):
     """GPUs times wall clock."""
     amount: Amount | None
     """USD of its own GPU-hours; null where no price is given for its GPU, or listed."""
+    amount_in_whole_nodes: Amount | None
+    """USD that are paid, for whole nodes or instances."""
+
+
+class AllRuns(Value):
+    """A run and the stages that follow it, together."""
+
+    gpu_hours: float
+    """GPU-hours of all."""
+    wall_clock_hours: float
+    """Hours from the start of the first to the end of the last."""
+    finish_date: date
+    """Day on which the last one ends."""
+    amount: Amount | None
+    """USD of their own GPU-hours; null where one has no price."""
     amount_in_whole_nodes: Amount | None
     """USD that are paid, for whole nodes or instances."""
 
@@ -92,6 +110,44 @@ def stages_of(
     return tuple(found), tuple(refused)
 
 
+def total_of(
+    need: RunNeed | None,
+    shown: Mapping[str, Any],
+    stages: Sequence[StageEstimate],
+    asked_count: int,
+) -> AllRuns | None:
+    """All runs together, None where one of them cannot be had.
+
+    Args:
+        need: What the first run needs.
+        shown: What is said of it.
+        stages: Those that can be had.
+        asked_count: Stages that were asked for.
+    """
+    if need is None or len(stages) < asked_count:
+        return None
+    hours = need.wall_clock_hours.value
+    ends = {need.run.name: hours}
+    for stage in stages:
+        ends[stage.name] = ends[stage.after] + stage.wall_clock_hours.value
+    paid, in_nodes = (
+        [shown[name], *(getattr(stage, name) for stage in stages)]
+        for name in ("amount", "amount_in_whole_nodes")
+    )
+    return AllRuns(
+        gpu_hours=need.gpu_hours + sum(stage.gpu_hours for stage in stages),
+        wall_clock_hours=max(ends.values()),
+        finish_date=max([need.finish.date(), *(stage.finish_date for stage in stages)]),
+        amount=_sum(paid),
+        amount_in_whole_nodes=_sum(in_nodes),
+    )
+
+
+def _sum(amounts: Sequence[Decimal | None]) -> Decimal | None:
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known, Decimal(0)) if len(known) == len(amounts) else None
+
+
 def check_stages(first: TrainingRun, stages: Sequence[TrainingRun]) -> None:
     """Refuse stages of equal names, of which one follows nothing, or that wait for one another.
 
@@ -119,6 +175,7 @@ def _pointers(stages: Sequence[TrainingRun]) -> list[str]:
 def _stage(need: RunNeed, tariff: Tariff, pointer: str) -> StageEstimate:
     return StageEstimate(
         name=need.run.name,
+        after=need.run.after or "",
         training_tokens=need.run.tokens,
         gpu_count=need.gpu_count,
         start_date=need.start.date(),

@@ -1,6 +1,10 @@
 """What every question about one training run starts from: the run resolved, and its layout."""
 
-from service.core.answers import EstimateQuestion, recorder_for
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from service.core.answers import EstimateQuestion, PricedQuestion, recorder_for
 from service.core.errors import InvalidScenario, NoConstants
 from service.core.estimates import Infeasibility
 from service.core.parallelism.axes import LayoutAxes
@@ -11,6 +15,8 @@ from service.core.run.choice import Choice, choose
 from service.core.run.rates import missing_peak
 from service.core.scenarios.training_run import TrainingRun
 from service.core.snapshot import CatalogSnapshot
+from service.core.studies.run_published import PublishedRun
+from service.core.value import EntryName, Positive, Price
 
 
 class TrainingQuestion(EstimateQuestion):
@@ -18,6 +24,30 @@ class TrainingQuestion(EstimateQuestion):
 
     run: TrainingRun
     """The run, as in a plan."""
+
+
+class TrainingRunQuestion(TrainingQuestion, PricedQuestion):
+    """One training run, and what it may cost."""
+
+    asked_less: ClassVar[str] = (
+        "fewer ranked_gpus, published_runs or stages, for a gpu_count instead of a date or an "
+        "amount, or give a layout"
+    )
+    price_per_gpu_hour: Price | None = None
+    """Price of a GPU-hour in USD; the cheapest listed on-demand price when null."""
+    budget: Price | None = None
+    """USD that may be spent: the answer says how many tokens they buy of this run, stages left out.
+    To be given a GPU count for
+    an amount, ask for it in `run.sizing`."""
+    reported_gpu_hours: Positive | None = None
+    """GPU-hours that a publisher reports, to be set beside the estimate."""
+    ranked_gpus: Annotated[tuple[EntryName, ...], Field(max_length=100)] = ()
+    """GPUs of the catalog that the same run is tried on."""
+    stages: Annotated[tuple[TrainingRun, ...], Field(max_length=20)] = ()
+    """Runs that follow this one or one another, each naming in `after` which: fine-tuning, or
+    reinforcement learning at a measured speed."""
+    published_runs: Annotated[tuple[PublishedRun, ...], Field(max_length=20)] = ()
+    """Runs that were reported somewhere, to be set beside their estimates."""
 
 
 def case_of(question: TrainingQuestion, snapshot: CatalogSnapshot) -> tuple[RunCase, Recorder]:

@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from service.core import answers
-from service.core.advice import advisories
+from service.core.advice import advisories, run_advisories
 from service.core.answers import unverified_facts
 from service.core.assumptions import Assumption
 from service.core.estimates import (
@@ -289,6 +289,6 @@ def test_a_reported_number_outside_of_the_band_is_implausible():
 
 
 def test_every_published_code_has_its_function():
-    places = (advisories, answers)
+    places = (advisories, run_advisories, answers)
     functions = {name for place in places for name in vars(place)}
     assert set(get_args(AdvisoryCode)) <= functions

@@ -6,7 +6,7 @@ import pytest
 
 from service.core.planners.plan import estimate_fleet
 from service.core.scenarios.scenario import Scenario
-from service.core.studies.run_question import TrainingRunQuestion
+from service.core.studies.runs import TrainingRunQuestion
 from service.core.studies.training_run import estimate_training_run
 from tests.core.training_runs import by, on, snapshot
 

@@ -37,6 +37,26 @@ def test_stages_follow_one_another():
     assert [f"{one.amount}" for one in found.stages] == ["1600.00", "1600.00"]
 
 
+def test_all_stages_add_up():
+    question = {"price_per_gpu_hour": "2", "stages": [stage("tuned", "run"), stage("again", "run")]}
+    found = a_run(question=question, start_date="2027-01-01", **MEASURED_100_H)
+    first, total = found.wall_clock_hours.value, found.all_runs
+    # Both start where the first ends, and take 800 GPU-hours in 50 h at 1,600 USD.
+    assert first == pytest.approx(100)
+    assert total.wall_clock_hours == pytest.approx(150)
+    assert total.gpu_hours == pytest.approx(found.gpu_hours + 1600)
+    assert total.amount == found.amount + 3200
+    assert total.amount_in_whole_nodes == found.amount_in_whole_nodes + 3200
+    assert f"{total.finish_date}" == "2027-01-07"
+
+
+def test_a_stage_that_cannot_be_had_leaves_no_total():
+    failing = stage("large", "run", gpu="l4-24gb", sizing=on(1), architecture="llama-3.1-70b")
+    found = a_run(question={"stages": [failing | {"speed": {"kind": "estimated"}}]})
+    assert not found.feasible
+    assert found.all_runs is None
+
+
 MEASURED_100_H = {
     # 64 · 1,000 token/s · 100 h.
     "training_tokens": 64 * 1000 * 360_000,

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from service.core.studies.run_question import TrainingRunQuestion
+from service.core.studies.runs import TrainingRunQuestion
 from tests.core.training_questions import RUN, a_run
 from tests.core.training_runs import MFU_40, given, on
 
