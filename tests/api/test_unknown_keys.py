@@ -99,3 +99,30 @@ def test_a_key_that_is_no_entry_of_the_catalog_is_named_as_it_would_be_written(c
     assert (response.status_code, error["pointer"]) == (422, pointer)
     assert "lower case letters" in error["detail"]
     assert error["detail"].endswith("such as 'big-cloud'")
+
+
+@pytest.mark.parametrize(
+    ("field", "sent"),
+    [("engine", "Best Engine"), ("draft_architecture", "no/model")],
+)
+def test_an_unknown_key_is_refused_also_where_the_answer_would_not_come_to_use_it(
+    client, field, sent
+):
+    # Sequences beyond the architecture's context end the question before engine or draft matter.
+    body = body_with("estimate_serving_memory", f"/{field}", sent)
+    body |= {"input_tokens_mean": 9e8, "sequence_tokens_p95": None}
+    response = client.post(path_of("estimate_serving_memory"), json=body)
+    [error] = response.json()["errors"]
+    assert (response.status_code, error["pointer"]) == (422, f"/{field}")
+
+
+def test_an_unknown_key_of_a_service_whose_tokens_are_bought_is_refused(client):
+    body = json.loads((EXAMPLES / "create_plan.request.json").read_text(encoding="utf-8"))
+    service = body["scenario"]["serving_services"][0]
+    hosted = {"method": {"kind": "hosted"}, "pool": "serving", "gpu": "any"}
+    body["scenario"]["procurement"].insert(0, hosted)
+    service["engine"] = "Best Engine"
+    response = client.post("/v1/plans", json=body)
+    [error] = response.json()["errors"]
+    expected = "/scenario/serving_services/0/engine"
+    assert (response.status_code, error["pointer"]) == (422, expected)

@@ -28,6 +28,7 @@ from service.core.hours.headroom import resolved_headroom
 from service.core.hours.service_demand import units_by_month
 from service.core.hours.timeline import Timeline
 from service.core.planners.procurement import no_price
+from service.core.planners.serving_question import check_keys
 from service.core.prices import Commitment
 from service.core.pricing import Terms, UnitPrice, cost_per_million_tokens, price_line
 from service.core.recorder import Recorder
@@ -156,8 +157,7 @@ def plan_hosted(
     if found is None:
         return None
     index, rule = found
-    if service.architecture is not None:
-        snapshot.architecture(service.architecture, pointer=f"{pointer}/architecture")
+    check_keys(service, snapshot, pointer, replica_pointer=f"{pointer}/replica")
     if rule.method.kind != "hosted":
         return None
     terms = hosted_terms(

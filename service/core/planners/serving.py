@@ -134,8 +134,8 @@ def plan_replica(
     """
     recorder = recorder.within(f"service:{service.name}")
     gpu = snapshot.gpu(service.gpu, pointer=f"{pointer}/gpu")
+    check_keys(service, snapshot, pointer, replica_pointer=f"{pointer}/replica")
     if isinstance(service.capacity, MeasuredCapacity):
-        check_keys(service, snapshot, pointer)
         return _measured(service, service.capacity, gpu, recorder)
     engine: dict[str, str] = {}
     if service.engine is not None:

@@ -26,8 +26,10 @@ EMPTIER_TARGETS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 """Target utilisations that are tried where the wait for the first token is too long."""
 
 
-def check_keys(service: ServingService, snapshot: CatalogSnapshot, pointer: str) -> None:
-    """Refuse keys that the catalog does not hold, also where a measurement makes them idle."""
+def check_keys(
+    service: ServingService, snapshot: CatalogSnapshot, pointer: str, *, replica_pointer: str
+) -> None:
+    """Refuse keys that the catalog does not hold, also where nothing comes to use them."""
     if service.architecture is not None:
         snapshot.architecture(service.architecture, pointer=f"{pointer}/architecture")
     for field in ("weight_format", "kv_cache_format"):
@@ -36,6 +38,9 @@ def check_keys(service: ServingService, snapshot: CatalogSnapshot, pointer: str)
             snapshot.number_format(key, pointer=f"{pointer}/{field}")
     if service.engine is not None:
         engine_qualifiers(snapshot, service.engine, pointer=f"{pointer}/engine")
+    draft = service.replica.draft_architecture
+    if draft is not None:
+        snapshot.architecture(draft, pointer=f"{replica_pointer}/draft_architecture")
 
 
 def no_constants(service: ServingService, gpu: Gpu, missing: NoConstants) -> Infeasibility:

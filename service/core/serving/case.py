@@ -6,6 +6,7 @@ from service.core.errors import NoConstants
 from service.core.estimates import Infeasibility
 from service.core.planners.serving_question import (
     beside_of,
+    check_keys,
     compute_factor_of,
     no_constants,
     resolve_shape,
@@ -89,6 +90,7 @@ def resolve_case(question: ReplicaQuestion, recorder: Recorder) -> Case | tuple[
     snapshot = recorder.snapshot
     gpu = snapshot.gpu(question.gpu, pointer="/gpu")
     service = as_service(question, question.gpu, settings=question.settings)
+    check_keys(service, snapshot, "", replica_pointer="")
     engine: dict[str, str] = {}
     if service.engine is not None:
         engine = engine_qualifiers(snapshot, service.engine, pointer="/engine")
