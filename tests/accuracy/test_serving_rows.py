@@ -240,3 +240,15 @@ def test_the_floor_says_nothing_of_weights_that_leave_no_room():
     # 405e9 weights of 2 bytes are 810 GB, beside which a card of 80 GB holds no request
     assert not score_roofline([row(model="Llama-3.1-405B")], SNAPSHOT).scored
     assert len(score_roofline([row()], SNAPSHOT).scored) == 1
+
+
+def test_a_tuned_submission_is_the_same_whatever_engine_is_named_below_it():
+    # It repeats its requests for minutes: no run of a few thousand ends while it is measured.
+    submission = {
+        "kind": "offline_throughput",
+        "measured_metric": "output_tokens_per_s",
+        "engine_version": "MLPerf v6.0",
+        "concurrency_or_batch": "max",
+    }
+    named = predicted(**submission, engine="trtllm").predicted
+    assert predicted(**submission, engine="MLPerf submission").predicted == named

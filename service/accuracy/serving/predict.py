@@ -26,7 +26,10 @@ ITERATIONS = 12
 """Rounds in which arrivals and running requests settle; each halves what is left."""
 BISECTIONS = 16
 FINITE_TAIL = 0.24
-"""Extra time of a run of N requests of one length, for each full batch in N (fitted)."""
+"""Extra time of a run of N requests of one length, for each full batch in N (fitted).
+
+Tables of one engine alone have such runs; tuned submissions repeat their requests for minutes.
+"""
 QUEUED_DECODE_FACTOR = 1.31
 """Decode time of a run that starts with every request queued and ends when the longest does."""
 TPOT_SHARE = 0.87
@@ -147,7 +150,7 @@ class Prediction:
             time = state.prefill_s + output * state.tpot_mean_s
             count = test_requests(case)
             return np.minimum(count / (count / case.requests + time), state.units_per_s)
-        if case.batch == "engine" and case.runtime == "tensorrt-llm":
+        if case.batch == "engine" and case.family == "tensorrt-llm":
             return state.units_per_s / (1 + FINITE_TAIL * running / test_requests(case))
         return state.units_per_s
 

@@ -16,7 +16,7 @@ from service.accuracy.serving.cells import (
     positive,
     text,
 )
-from service.accuracy.serving.engines import engine_of, runtime_of
+from service.accuracy.serving.engines import engine_of
 from service.core.architecture.model import ModelArchitecture
 from service.core.hardware import Gpu
 from service.core.recorder import Recorder
@@ -59,8 +59,6 @@ class ServingRow:
     measured: float
     shape: ReplicaShape
     engine: str
-    runtime: str | None
-    """What ran, a tuned submission too, without its version."""
     layout: Layout
     replica_count: float
     input_tokens: float
@@ -132,7 +130,6 @@ def resolved(row: Row, snapshot: CatalogSnapshot, recorder: Recorder) -> Serving
         measured=measured,
         shape=shape,
         engine=engine,
-        runtime=runtime_of(text(row, "engine"), snapshot),
         layout=layout,
         replica_count=max(gpu_count / layout.gpu_count, 1.0),
         input_tokens=lengths[0],
