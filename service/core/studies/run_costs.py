@@ -139,7 +139,9 @@ def planned(
         snapshot=snapshot,
         recorder=recorder,
         horizon=Horizon(start_month=f"{day:%Y-%m}", month_count=1),
-        gpu_multiple=tariff.gpu_multiple,
+        # Where a count is given, the nearest that works is named, whether or not it fills nodes.
+        gpu_multiple=tariff.gpu_multiple if run.given_gpu_count is None else 1,
+        instance_gpu_count=tariff.gpu_multiple,
         pointer=pointer,
         start=followed.finish if followed else None,
         spending=_spending(tariff),

@@ -133,3 +133,13 @@ def test_a_price_holds_for_the_runs_own_gpu_alone():
     ranked = {one.gpu: one.amount for one in found.ranking}
     assert ranked[RUN["gpu"]] == found.amount_in_whole_nodes
     assert ranked["a100-sxm4-80gb"] / Decimal(found.gpu_hours) < 40
+
+
+def test_the_nearest_count_that_works_is_named_for_one_that_is_given():
+    # 16 bytes for each of 13.02e9 weights are 208 GB: on two cards of 80 GB no, on four 52 GB each.
+    fields = {"architecture": "llama-2-13b", "gpu": "a100-sxm4-80gb"}
+    fields |= {"global_batch_tokens": 64 * 4096}
+    [reason] = a_run(sizing=on(2), **fields).infeasibilities
+    assert reason.code == "memory"
+    assert reason.nearest_fix.startswith("4 GPUs")
+    assert a_run(sizing=on(4), **fields).feasible
