@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from service.core.estimates import Range, TrainingMemory, Verdict
+from service.core.estimates import TrainingMemory, Verdict
 from service.core.formulas import training_memory, training_time
 from service.core.formulas.communication import ELEMENT_BYTES
 from service.core.hardware import Gpu
@@ -29,6 +29,8 @@ COARSE_TERMS = (
     "total",
 )
 """Parts that add up to the total, and the total."""
+RESIDUAL = "training_memory_residual_factor"
+"""Assumption: measured peak over estimated total."""
 DROPOUT_MASKS = 2
 """Masks over the hidden width that each layer keeps, one byte an element."""
 
@@ -144,10 +146,20 @@ class MemoryModel:
         held["overhead"] = overhead
         return MemoryTerms(
             **state | held,
-            total=recorder.evaluate(training_memory.memory_bytes, **held),
+            total=self._total(held, recorder),
             framework=framework,
             collective_buffers=buffers,
         )
+
+    @staticmethod
+    def _total(held: dict[str, Any], recorder: Recorder) -> Any:
+        """All parts, recorded with the band in which measured peaks lie about it. [B]"""
+        total = training_memory.memory_bytes(**held)
+        if recorder.is_on:
+            band = recorder.assume(RESIDUAL)
+            low, high = float(total) * band.low, float(total) * band.high
+            recorder.evaluate(training_memory.memory_bytes, low=low, high=high, **held)
+        return total
 
     @property
     def _states(self) -> StateModel:
@@ -280,10 +292,8 @@ class MemoryModel:
 
     def answer(self, axes: LayoutAxes, recorder: Recorder) -> TrainingMemory:
         """Memory of the fullest GPU under one layout, its total with a band, recorded. [GiB]"""
-        total = float(self.terms(axes, recorder.off()).total)
-        band = recorder.assume("training_memory_residual_factor")
-        held = Range(value=total, low=total * band.low, high=total * band.high)
-        terms = self.terms(axes, recorder.ranged({"training_memory_bytes_per_gpu": held}))
+        terms = self.terms(axes, recorder)
+        total, band = float(terms.total), recorder.assume(RESIDUAL)
         available = available_bytes(self.gpu, recorder)
         recorder.note("training_memory_available_bytes_per_gpu", available)
         recorder.note(
@@ -291,10 +301,10 @@ class MemoryModel:
         )
         return TrainingMemory(
             **terms.gib(COARSE_TERMS),
-            total_low=held.low / BYTES_PER_GIB,
-            total_high=held.high / BYTES_PER_GIB,
+            total_low=total * band.low / BYTES_PER_GIB,
+            total_high=total * band.high / BYTES_PER_GIB,
             available=available / BYTES_PER_GIB,
-            verdict=verdict(float(terms.total) / available, recorder),
+            verdict=verdict(total / available, recorder),
         )
 
 
