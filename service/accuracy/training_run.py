@@ -12,7 +12,7 @@ from service.accuracy.training_speed import (
 from service.core.estimates import Range
 from service.core.formulas import flops
 from service.core.run.hours import booked_mfu_fraction
-from service.core.run.speed import RARE_STACKS
+from service.core.run.speed import RARE_STACKS, speed_residual
 from service.core.run.step_constants import Look
 from service.core.scenarios.stacks import SHARDED_STACKS
 
@@ -105,5 +105,5 @@ def speed_kind(prepared: PreparedRow) -> str:
 
 def _band(prepared: PreparedRow) -> tuple[float, float]:
     """Actual speed over the predicted one, 10th and 90th percentile of what was held out."""
-    band = prepared.recorder.assume("training_speed_residual_factor", speed_kind(prepared))
+    band = speed_residual(prepared.gpu, prepared.recorder, kind=speed_kind(prepared))
     return band.low, band.high

@@ -148,6 +148,10 @@ class Recorder:
         """True when the catalog holds the name, qualified or not."""
         return self.snapshot.assumption(name, *qualifiers) is not None
 
+    def holds(self, name: str, *qualifiers: str) -> bool:
+        """True when the catalog holds this very name."""
+        return ".".join((name, *qualifiers)) in self.snapshot.assumptions
+
     def _used(self, found: Assumption) -> AssumptionUsed:
         override = self.overrides.get(found.name)
         given = override is not None

@@ -93,9 +93,6 @@ def step_model(
         look_up = recorder.assume if may_be_zero else partial(positive, recorder)
         return look_up(name, *qualifiers).value
 
-    def has(name: str, *qualifiers: str) -> bool:
-        return ".".join((name, *qualifiers)) in recorder.snapshot.assumptions
-
     look = look or assumed
     return StepModel(
         work=step_work(
@@ -106,7 +103,7 @@ def step_model(
         machine=machine,
         traits=traits,
         constants=step_constants(
-            gpu, precision, traits, software_year=software_year, look=look, has=has
+            gpu, precision, traits, software_year=software_year, look=look, has=recorder.holds
         ),
         sequence_tokens=sequence_tokens,
         weight_gradient_fraction=weight_gradient_fraction,

@@ -24,6 +24,7 @@ from service.core.parallelism.axes import SHARDINGS, LayoutAxes
 from service.core.recorder import Recorder
 from service.core.registry import define_quantity
 from service.core.run.mechanism import Mechanism
+from service.core.run.step_constants import of_gpu
 from service.core.scenarios.stacks import SHARDED_STACKS
 from service.core.scenarios.training_run import TrainingRun
 
@@ -46,6 +47,21 @@ define_quantity(
 )
 RARE_STACKS = ("huggingface", "deepspeed", "jax")
 """Stacks of which few rows were published: their band is wider."""
+
+
+def speed_residual(gpu: Gpu, recorder: Recorder, *, kind: str) -> Factor:
+    """Actual speed over that of the terms of a step: what runs left that were held out of the fit.
+
+    Wider where nothing of the GPU's class was measured in training, and its constants are judged.
+    """
+    used = positive(recorder, "training_speed_residual_factor", kind)
+    sustained = of_gpu("training_sustained_fraction", gpu, recorder.off().assume, recorder.holds)
+    if sustained.verified:
+        return Factor(used.value, used.low, used.high)
+    wider = positive(recorder, "class_fallback_band_factor").value
+    slow = training_time.root_sum_square_factor(factors=[used.value / used.low, wider])
+    fast = training_time.root_sum_square_factor(factors=[used.high / used.value, wider])
+    return Factor(used.value, used.value / float(slow), used.value * float(fast))
 
 
 @dataclass(frozen=True)
@@ -162,13 +178,8 @@ class SpeedModel:
         return self.mechanism.rates(axes, recorder), [factor]
 
     def _residual(self, recorder: Recorder) -> Factor:
-        """Actual speed over the estimate: what runs left that were held out of the fit."""
-        stack = self._named_stack
-        kind = "thin" if stack in RARE_STACKS else "dense"
-        used = positive(
-            recorder, "training_speed_residual_factor", "mixture" if self.work.is_mixture else kind
-        )
-        return Factor(used.value, used.low, used.high)
+        kind = "thin" if self._named_stack in RARE_STACKS else "dense"
+        return speed_residual(self.gpu, recorder, kind="mixture" if self.work.is_mixture else kind)
 
     def _publish_mechanism(
         self, mechanism: Mechanism, axes: LayoutAxes, factor: Factor, recorder: Recorder

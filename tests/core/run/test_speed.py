@@ -5,6 +5,7 @@ import pytest
 from service.core.parallelism.axes import RECOMPUTES, SHARDINGS
 from service.core.recorder import Recorder
 from service.core.run.network import scale_out_bytes_per_s
+from service.core.run.speed import speed_residual
 from tests.core.training_runs import (
     assumed,
     case_of,
@@ -243,3 +244,18 @@ def test_the_table_answers_for_no_state_on_the_host():
     assert "measured speed" in reason.nearest_fix
     assert quantities()["training_table_tokens_per_s_per_gpu"].value > 0
     assert "training_table_tokens_per_s_per_gpu" not in quantities(offload="optimizer")
+
+
+def test_a_class_that_was_never_measured_has_a_wider_band():
+    """Independent factors: exp(sqrt(ln(1/0.82)^2 + ln(1.25)^2)) = 1.348 below, and above
+
+    exp(sqrt(ln(1.14)^2 + ln(1.25)^2)) = 1.295.
+    """
+    recorder = Recorder(snapshot())
+    measured, judged = (
+        speed_residual(snapshot().gpu(key), recorder, kind="dense")
+        for key in ("h100-sxm5-80gb", "mi300x-192gb")
+    )
+    assert (measured.low, measured.high) == (0.82, 1.14)
+    assert judged.low == pytest.approx(1 / 1.348, rel=1e-3)
+    assert judged.high == pytest.approx(1.295, rel=1e-3)
