@@ -82,12 +82,17 @@ class Recorder:
         *,
         low: float | None = None,
         high: float | None = None,
+        shown: float | None = None,
         **inputs: Any,
     ) -> Any:
-        """Call a registered formula and remember its result as a quantity of this scope."""
+        """Call a registered formula and remember its result as a quantity of this scope.
+
+        `shown` is remembered instead, where the formula alone does not decide what holds.
+        """
         value = formula(**inputs)
         if self.is_on:
-            self._keep(definition_of(formula).name, value, low, high, inputs)
+            kept = value if shown is None else shown
+            self._keep(definition_of(formula).name, kept, low, high, inputs)
         return value
 
     def note(

@@ -34,7 +34,13 @@ def publish(model: FailureModel, gpu_count: int, recorder: Recorder) -> None:
         restart_s=inputs["restart_s"],
         checkpoint_write_s=inputs["checkpoint_write_s"],
     )
-    recorder.evaluate(reliability.goodput_fraction, low=goodput.low, high=goodput.high, **inputs)
+    recorder.evaluate(  # none where more is lost than there is, or where no save ever counts
+        reliability.goodput_fraction,
+        shown=max(0.0, goodput.value),
+        low=max(0.0, goodput.low),
+        high=max(0.0, goodput.high),
+        **inputs,
+    )
     recorder.evaluate(
         reliability.wasted_gpu_hours_per_day,
         low=_wasted(gpu_count, goodput.high),

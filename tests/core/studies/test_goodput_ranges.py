@@ -143,6 +143,16 @@ NEVER_ENDING = [
         },
     },
 ]
+
+
+@pytest.mark.parametrize("fields", NEVER_ENDING)
+def test_a_run_that_never_ends_publishes_no_share_below_none(fields):
+    found = goodput(**fields)
+    published, shown = quantity(found, "goodput_fraction"), found.goodput_fraction
+    assert (published.low, published.value, published.high) == (shown.low, shown.value, shown.high)
+    assert 0 == published.value <= published.high
+
+
 BESIDE = ("gpu_count", "spot_interruptions_per_1000_node_days", "preemptions_per_day")
 
 
