@@ -6,7 +6,9 @@ from decimal import Decimal
 
 from service.core.costs.offers import cheapest_offer, rented_at_once
 from service.core.costs.spending import Spending
+from service.core.errors import InvalidScenario
 from service.core.estimates import Infeasibility
+from service.core.formulas.calendar import last_day
 from service.core.formulas.demand import whole_instances_gpu_count
 from service.core.formulas.power import facility_energy_kwh, it_power_kw
 from service.core.hardware import Gpu
@@ -18,6 +20,7 @@ from service.core.scenarios.procurement import RentMethod
 from service.core.scenarios.scenario import Horizon
 from service.core.scenarios.training_run import TrainingRun
 from service.core.snapshot import CatalogSnapshot
+from service.core.value import LAST_MONTH
 
 WATTS_PER_KW = 1000.0
 
@@ -132,7 +135,7 @@ def planned(
         CoreError: If the run names what the catalog does not hold, or contradicts itself.
     """
     gpu = snapshot.gpu(run.gpu, pointer=f"{pointer}/gpu")
-    day: date = run.start_date or snapshot.as_of_date
+    day = _first_day(run, snapshot, pointer, is_bounded=followed is None)
     tariff = tariff or Tariff(None, gpu.node_gpu_count)
     return plan_training_run(
         run if followed else run.model_copy(update={"start_date": day}),
@@ -146,6 +149,23 @@ def planned(
         start=followed.finish if followed else None,
         spending=_spending(tariff),
     )
+
+
+def _first_day(
+    run: TrainingRun, snapshot: CatalogSnapshot, pointer: str, *, is_bounded: bool
+) -> date:
+    """Day on which a run starts that follows none.
+
+    Raises:
+        InvalidScenario: If it is bounded and lies beyond the last month that is planned.
+    """
+    day, last = run.start_date or snapshot.as_of_date, last_day(LAST_MONTH)
+    if is_bounded and day > last:
+        raise InvalidScenario(
+            f"a run starts on {last} at the latest, and this one on {day}",
+            pointer=f"{pointer}/start_date" if run.start_date else "/as_of_date",
+        )
+    return min(day, last)
 
 
 def _spending(tariff: Tariff) -> Spending | None:

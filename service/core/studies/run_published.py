@@ -1,20 +1,23 @@
 """Published runs beside the estimate: predicted against reported."""
 
 from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
 from typing import Literal, Self, get_args
 
 from pydantic import model_validator
 
 from service.core.answers import EstimateQuestion, recorder_for
+from service.core.errors import InvalidScenario
 from service.core.estimates import Infeasibility, Range
 from service.core.formulas import training_time
+from service.core.hardware import Gpu
 from service.core.pooling.workloads import RunNeed
 from service.core.recorder import Recorder
 from service.core.run.hours import booked_mfu_fraction
 from service.core.scenarios.stacks import stack_of
 from service.core.scenarios.training_run import TrainingRun
 from service.core.snapshot import CatalogSnapshot
-from service.core.studies.run_costs import planned
+from service.core.studies.run_costs import own_price, planned, tariff_of
 from service.core.units import HOURS_PER_DAY, SECONDS_PER_HOUR
 from service.core.value import LongText, Positive, Text, Value
 
@@ -84,9 +87,21 @@ class ComparedRun(Value):
 
 
 def compare_all(
-    runs: Sequence[PublishedRun], question: EstimateQuestion, snapshot: CatalogSnapshot
+    runs: Sequence[PublishedRun],
+    question: EstimateQuestion,
+    snapshot: CatalogSnapshot,
+    *,
+    price: Decimal | None,
+    own: Gpu,
 ) -> Iterator[ComparedRun]:
     """Each number that is reported of each run beside the estimate.
+
+    Args:
+        runs: What was reported.
+        question: What it is reported beside.
+        snapshot: The catalog on the as-of date.
+        price: Price of an hour of the question's GPU in USD; None takes each GPU's own.
+        own: The GPU of the question.
 
     Raises:
         CoreError: If a run names what the catalog does not hold, or contradicts itself.
@@ -94,7 +109,13 @@ def compare_all(
     for number, published in enumerate(runs):
         recorder = recorder_for(question, snapshot).within("estimate")
         pointer = f"/published_runs/{number}/run"
-        need = planned(published.run, snapshot, recorder, pointer=pointer)
+        if published.run.after is not None:
+            raise InvalidScenario(
+                "a run that is compared follows no other", pointer=f"{pointer}/after"
+            )
+        gpu = snapshot.gpu(published.run.gpu, pointer=f"{pointer}/gpu")
+        tariff = tariff_of(gpu, recorder, own_price(price, gpu, own))
+        need = planned(published.run, snapshot, recorder, tariff=tariff, pointer=pointer)
         yield from _compared(published, need, recorder)
 
 

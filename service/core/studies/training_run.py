@@ -6,6 +6,7 @@ from service.core.answers import EstimateAnswer, recorder_for, shared_fields
 from service.core.estimates import (
     Quantity,
 )
+from service.core.hardware import Gpu
 from service.core.pooling.workloads import RunNeed
 from service.core.recorder import Recorder
 from service.core.scenarios.training_run import mfu_convention
@@ -21,6 +22,7 @@ from service.core.studies.run_costs import (
 )
 from service.core.studies.run_given import given_speed
 from service.core.studies.run_published import (
+    ComparedRun,
     booked_gpu_hours,
     compare_all,
     compared_gpu_hours,
@@ -67,7 +69,7 @@ def estimate_training_run(
         "ranking": Ranking(question, snapshot, recorder, need, given).rows(),
         "stages": stages,
         "all_runs": total_of(need, shown, stages, len(question.stages)),
-        "published_runs": tuple(compare_all(question.published_runs, question, snapshot)),
+        "published_runs": _compared(question, gpu, snapshot),
     }
     return TrainingRunAnswer(
         **shared_fields(
@@ -77,6 +79,13 @@ def estimate_training_run(
         ),
         **shown,
     )
+
+
+def _compared(
+    question: TrainingRunQuestion, gpu: Gpu, snapshot: CatalogSnapshot
+) -> tuple[ComparedRun, ...]:
+    runs, price = question.published_runs, question.price_per_gpu_hour
+    return tuple(compare_all(runs, question, snapshot, price=price, own=gpu))
 
 
 def _shown(
