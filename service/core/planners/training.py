@@ -18,7 +18,7 @@ from service.core.recorder import Recorder
 from service.core.run.case import RunCase, resolve
 from service.core.run.choice import Choice, choose
 from service.core.run.hours import RunHours, run_hours
-from service.core.run.rates import missing_peak, rate_of
+from service.core.run.rates import rate_of, untrainable
 from service.core.scenarios.scenario import Horizon
 from service.core.scenarios.training_run import TrainingRun
 from service.core.sizing.solve import count_for_budget, count_for_deadline, tokens_for
@@ -72,7 +72,7 @@ def plan_training_run(
     )
     start = start or midnight(run.start_date or first_day(horizon.start_month))
     try:
-        sized = _serves_alone(case) or missing_peak(case) or _sized(case, start, spending, until)
+        sized = untrainable(case) or _sized(case, start, spending, until)
     except NoConstants as gap:
         fix = "give an MFU or a measured speed, or a GPU whose class has constants"
         return (case.refusal("no_constants", gap.message[:200], fix),)
@@ -85,14 +85,6 @@ def plan_training_run(
     if hours.wall_clock.value > (LAST_MOMENT - start).total_seconds() / SECONDS_PER_HOUR:
         return (_ends_too_late(case, hours, start),)
     return _need(case, choice, hours, start)
-
-
-def _serves_alone(case: RunCase) -> Infeasibility | None:
-    """A part that is sold to serve alone trains only where somebody measured it."""
-    if not case.gpu.inference_only or case.run.speed.kind == "measured":
-        return None
-    fix = "a GPU that is sold to train, or the speed that was measured on this one"
-    return case.refusal("no_constants", f"training on {case.gpu.name}, which only serves", fix)
 
 
 def _with_tokens(run: TrainingRun, pointer: str) -> TrainingRun:

@@ -65,7 +65,20 @@ def check_known(case: RunCase) -> None:
         case.speed.ceiling_rate(case.recorder.off())
 
 
-def missing_peak(case: RunCase) -> Infeasibility | None:
+def untrainable(case: RunCase) -> Infeasibility | None:
+    """Why a GPU trains nothing in this way, whatever the layout: it only serves or has no peak."""
+    return _serves_alone(case) or _missing_peak(case)
+
+
+def _serves_alone(case: RunCase) -> Infeasibility | None:
+    """A part that is sold to serve alone trains only where somebody measured it."""
+    if not case.gpu.inference_only or case.run.speed.kind == "measured":
+        return None
+    fix = "a GPU that is sold to train, or the speed that was measured on this one"
+    return case.refusal("no_constants", f"training on {case.gpu.name}, which only serves", fix)
+
+
+def _missing_peak(case: RunCase) -> Infeasibility | None:
     """The compute precision has no dense peak on this GPU, so no utilisation means anything."""
     if case.speed is None:
         return None

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from service.core.answers import EstimateAnswer, shared_fields
 from service.core.errors import NoConstants
-from service.core.estimates import Infeasibility
+from service.core.estimates import Advisory, Infeasibility
 from service.core.parallelism import ParallelLayout
 from service.core.parallelism.axes import LayoutAxes
 from service.core.parallelism.links import Link
@@ -17,7 +17,7 @@ from service.core.run.case import LayoutModels, RunCase
 from service.core.run.changes import fewest_gpu_count, judged
 from service.core.run.choice import Choice, RankedLayouts, least_gpu_count
 from service.core.run.network import Kind
-from service.core.run.rates import is_possible, missing_peak, rate_of
+from service.core.run.rates import is_possible, rate_of, untrainable
 from service.core.snapshot import CatalogSnapshot
 from service.core.studies.runs import TrainingQuestion, case_of, chosen_layout, given_count
 from service.core.value import MAX_COUNT, MAX_TOKENS, Count, Value
@@ -74,7 +74,8 @@ class CommunicationAnswer(EstimateAnswer):
     step_s: float | None
     """Time of one step."""
     exposed_s_per_step: float | None
-    """Part of it that waits for the network."""
+    """Part of it that waits for the network; more than the step where a given speed is faster than
+    the network lets it be, which an advisory says."""
     exposed_fraction: float | None
     """The same as a share of the step."""
     limiting_link: Link | None
@@ -110,11 +111,24 @@ def estimate_communication(
         shown = _shown(case, found.axes, found.rate, step_s)
     refused: tuple[Infeasibility, ...] = () if isinstance(found, Choice) else (found,)
     return CommunicationAnswer(
-        **shared_fields(recorder, infeasibilities=refused),
+        **shared_fields(recorder, infeasibilities=refused, advisories=_outrun(case, shown)),
         **shown,
         is_speed_given=case.run.speed.kind != "estimated",
         scaling=_curve(question, case, found if isinstance(found, Choice) else None, count),
     )
+
+
+def _outrun(case: RunCase, shown: dict[str, Any]) -> tuple[Advisory, ...]:
+    """A given speed whose step is shorter than what its network takes beside all computing."""
+    step_s, exposed_s = shown["step_s"], shown["exposed_s_per_step"]
+    if step_s is None or exposed_s <= step_s:
+        return ()
+    message = (
+        f"The given speed means a step of {step_s:,.4g} s, but the network takes "
+        f"{exposed_s:,.4g} s of each that no computing hides: these links do not reach such a "
+        "speed."
+    )
+    return (Advisory(code="implausible_measurement", workload=case.run.name, message=message),)
 
 
 def _shown(case: RunCase, axes: LayoutAxes, rate: float, step_s: float) -> dict[str, Any]:
@@ -173,7 +187,7 @@ def _scaled(case: RunCase, gpu_count: int, growth: float) -> Choice | None:
     """The run on so many GPUs, its batch grown to whole sequences; None where it has no layout."""
     length = case.run.sequence_length_tokens
     sequences = max(1, round(case.run.global_batch_tokens * growth / length))
-    if sequences * length > MAX_TOKENS or missing_peak(case) is not None:
+    if sequences * length > MAX_TOKENS or untrainable(case) is not None:
         return None
     changed = replace(case.with_batch(sequences), recorder=case.recorder.off())
     try:

@@ -12,7 +12,7 @@ from service.core.parallelism.rules import on_gpus
 from service.core.recorder import Recorder
 from service.core.run.case import RunCase, resolve
 from service.core.run.choice import Choice, choose
-from service.core.run.rates import missing_peak
+from service.core.run.rates import untrainable
 from service.core.scenarios.training_run import TrainingRun
 from service.core.snapshot import CatalogSnapshot
 from service.core.studies.run_published import PublishedRun
@@ -82,7 +82,7 @@ def given_count(case: RunCase) -> int:
 def chosen_layout(case: RunCase, gpu_count: int) -> Choice | Infeasibility:
     """The layout of the run on so many GPUs, or why there is none."""
     try:
-        return missing_peak(case) or choose(case, gpu_count)
+        return untrainable(case) or choose(case, gpu_count)
     except NoConstants as gap:
         fix = "give an MFU or a measured speed, or a GPU whose class has constants"
         return case.refusal("no_constants", gap.message[:200], fix)

@@ -221,3 +221,28 @@ def test_a_run_that_does_not_fit_searches_no_way_out_for_its_curve(monkeypatch):
     assert all(one.strong_tokens_per_s_per_gpu is None for one in found.scaling)
     # Ways out are searched once for the answer, never for a point of the curve.
     assert asked == [64]
+
+
+def test_a_given_speed_that_the_network_does_not_allow_is_named():
+    """Consumer parts talk over the host, at a few GB/s: a split 7B model waits longer for them
+
+    than the 1,900 s of a step that 30 % of the peak means.
+    """
+    found = traffic(
+        architecture="llama-2-7b",
+        gpu="rtx-5090d-32gb",
+        sequence_length_tokens=131072,
+        global_batch_tokens=2**24,
+        sizing=on(8),
+        speed={"kind": "mfu", "mfu_fraction": 0.3},
+    )
+    told = [each for each in found.advisories if each.code == "implausible_measurement"]
+    assert (found.exposed_s_per_step > found.step_s) == bool(told)
+    assert told
+
+
+def test_parts_that_only_serve_train_nothing_in_any_estimate():
+    """Nothing is known of training on them: no layout, no step, no memory is answered."""
+    refused = traffic(gpu="inferentia2-32gb", sizing=on(16))
+    assert [each.code for each in refused.infeasibilities] == ["no_constants"]
+    assert refused.collectives == ()
