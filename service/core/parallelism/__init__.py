@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 from typing_extensions import TypeAliasType
 
-from service.core.value import Flag, Size, TokenCount, Value
+from service.core.value import Count, Flag, Size, TokenCount, Value
 
 Sharding = Literal["none", "zero_1", "zero_2", "zero_3", "hybrid"]
 """What data-parallel ranks share; "hybrid" shards everything inside a node only."""
@@ -113,7 +113,7 @@ class ParallelLayout(Value):
     """Model chunks per stage in an interleaved schedule."""
     context_parallel: Size = 1
     """GPUs over which one sequence is split."""
-    data_parallel: Size
+    data_parallel: Count
     """Copies of the model."""
     expert_parallel: Size = 1
     """GPUs over which routed experts are spread."""

@@ -246,3 +246,12 @@ def test_parts_that_only_serve_train_nothing_in_any_estimate():
     refused = traffic(gpu="inferentia2-32gb", sizing=on(16))
     assert [each.code for each in refused.infeasibilities] == ["no_constants"]
     assert refused.collectives == ()
+
+
+def test_a_curve_reaches_as_many_gpus_as_a_run_may_have():
+    """A billion is the most that a request names; its grown batch leaves each GPU a copy or so."""
+    billion = 10**9
+    point = traffic(curve=[billion]).scaling[-1]
+    assert point.gpu_count == billion
+    layout = point.weak_layout
+    assert layout.data_parallel * layout.gpus_per_copy == billion
