@@ -69,6 +69,13 @@ class Group:
     rank_count: Any
     stride: Any
     """GPUs from one to the next."""
+    gpu_count: Any = 0
+    """GPUs that such groups fill side by side, where one may lie over the edge of a node."""
+
+    @property
+    def extent(self) -> Any:
+        """GPUs from the first of a group to the first of the next. [count]"""
+        return self.rank_count * self.stride
 
 
 @dataclass(frozen=True)
@@ -90,8 +97,25 @@ class Links:
         return max(self.domain_gpu_count, self.node_gpu_count)
 
     def near_rank_count(self, group: Group) -> Any:
-        """Ranks of a group that stand in one node or domain. [count]"""
-        return np.clip(self.near_gpu_count // group.stride, 1, group.rank_count)
+        """Ranks of a group that stand in one node or domain, the fewest that do. [count]
+
+        Groups that do not divide a node lie over its edge somewhere, and the slowest group sets the
+        pace: ranks 6 to 8 of three in nodes of eight leave one alone.
+        """
+        near = np.clip(self.near_gpu_count // group.stride, 1, group.rank_count)
+        if np.all(np.equal(group.gpu_count, 0)):
+            return near
+        # Edges cut groups at every multiple of the common divisor.
+        is_cut_between = np.equal(self.near_gpu_count % group.stride, 0)
+        common = np.gcd(self.near_gpu_count // group.stride, group.rank_count)
+        fewest = np.where(is_cut_between, common, 1)
+        return np.where(self._straddles(group), fewest, near)[()]
+
+    def _straddles(self, group: Group) -> Any:
+        """True where some of many groups side by side lie over the edge of a node or domain."""
+        node, extent = self.near_gpu_count, group.extent
+        is_whole = np.equal(node % extent, 0) | np.equal(extent % node, 0)
+        return np.greater(group.gpu_count, node) & ~is_whole
 
     def far_count(self, group: Group) -> Any:
         """Nodes or domains over which a group spreads. [count]"""
@@ -119,7 +143,7 @@ class Links:
         if not self.pcie_bytes_per_s:
             rate: Any = self.scale_up_bytes_per_s
             return Sent(near_bytes, far_bytes, rate, self.scale_out_bytes_per_s, False)
-        extent = np.minimum(group.stride * group.rank_count, self.near_gpu_count)
+        extent = np.minimum(group.extent, self.near_gpu_count)
         is_hosted = np.greater(extent, self.domain_gpu_count)
         rate = np.where(is_hosted, self._pcie(extent), self.scale_up_bytes_per_s)
         return Sent(near_bytes, far_bytes, rate, self.scale_out_bytes_per_s, is_hosted)
@@ -132,12 +156,12 @@ class Links:
 
 def tensor_group(axes: LayoutAxes) -> Group:
     """GPUs that share every matrix of a layer."""
-    return Group(axes.tensor, 1)
+    return Group(axes.tensor, 1, axes.gpu_count)
 
 
 def context_group(axes: LayoutAxes) -> Group:
     """GPUs that share a sequence."""
-    return Group(axes.context, axes.tensor)
+    return Group(axes.context, axes.tensor, axes.gpu_count)
 
 
 def expert_group(axes: LayoutAxes) -> Group:

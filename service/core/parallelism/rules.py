@@ -17,11 +17,15 @@ from service.core.value import MAX_COUNT
 
 MICRO_BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 VIRTUAL_STAGES = range(1, 21)
-MOST_TENSOR, MOST_PIPELINE, MOST_CONTEXT, MOST_EXPERT = 64, 128, 64, 512
+MOST_TENSOR, MOST_PIPELINE, MOST_CONTEXT, MOST_EXPERT = 64, 128, 64, 128
 MOST_COPIES = 1_000_000
 MOST_CANDIDATES = 1_000_000
 MOST_TRIED_PER_CANDIDATE = 20
-"""Bounds of the search: wider than any layout in use, and small enough to answer in seconds."""
+"""Bounds of the search: wider than any layout in use, and small enough to answer in seconds.
+
+Experts were trained over 64 GPUs (DeepSeek-V3, arXiv 2412.19437, section 3.2) and at most twice
+that; a layout that a request names may spread them further.
+"""
 BATCH_RULES = (
     "micro_batch_sequences · data_parallel divides the global batch",
     "interleaved stages divide the micro-batches",
@@ -172,11 +176,14 @@ class LayoutRules:
     def degrees(self) -> LayoutAxes:
         """Model splits worth considering, whatever the GPU count: one copy of the model each.
 
+        Tensor-parallel groups fill the scale-up domain, or the instance, without a rest.
+
         Raises:
             InvalidScenario: If there are more than can be searched.
         """
         heads = _divisors(self.head_counts or (2**20,), MOST_TENSOR)
-        tensors = [t for t in heads if t <= self._tensor_limit]
+        # A group that does not divide the domain, or the instance, lies over two of them somewhere.
+        tensors = [t for t in heads if self._tensor_limit % t == 0]
         pipelines = [
             p for p in range(1, min(self.layer_count, MOST_PIPELINE) + 1) if self._is_balanced(p)
         ]

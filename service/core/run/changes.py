@@ -122,7 +122,8 @@ def _wider(case: RunCase, layouts: LayoutModels, axes: LayoutAxes) -> Change | N
     fits = layouts.rules.legal(wider, wider.gpu_count) & small & (rates > 0)
     if not fits.any():
         return None
-    first = int(np.argmax(fits))
+    whole = fits & fills_nodes(layouts, wider.gpu_count)
+    first = int(np.argmax(whole if whole.any() else fits))
     more = wider.take(first)
     text = f"this layout on {int(more.gpu_count)} GPUs"
     return Change("more_gpus", text, more, float(needed[first]), float(rates[first]))
@@ -251,15 +252,36 @@ def on_more_gpus(case: RunCase, layouts: LayoutModels, gpu_count: int) -> Change
     fewest = fewest_gpu_count(case, layouts)
     degrees = layouts.rules.degrees()
     counts = usable_counts(case, layouts, degrees)
-    tried = _tried([n for n in counts if n > gpu_count and n >= fewest])
-    return _first_that_fits(case, layouts, degrees, tried)
+    for side in _whole_first(layouts, [n for n in counts if n > gpu_count and n >= fewest]):
+        if found := _first_that_fits(case, layouts, degrees, _tried(side)):
+            return found
+    return None
 
 
 def on_fewer_gpus(case: RunCase, layouts: LayoutModels, gpu_count: int) -> Change | None:
     """The largest smaller GPU count on which any layout fits, with the layout that needs least."""
     degrees = layouts.rules.degrees()
     counts = [n for n in usable_counts(case, layouts, degrees) if n < gpu_count]
-    return _first_that_fits(case, layouts, degrees, counts[: -FIX_ATTEMPTS - 1 : -1])
+    for side in _whole_first(layouts, counts):
+        found = _first_that_fits(case, layouts, degrees, side[: -FIX_ATTEMPTS - 1 : -1])
+        if found:
+            return found
+    return None
+
+
+def fills_nodes(layouts: LayoutModels, gpu_count: Any) -> Any:
+    """True for part of one instance and for whole ones: more would be paid for than is used."""
+    held = layouts.rules.instance_gpu_count
+    return np.less_equal(gpu_count, held) | np.equal(np.mod(gpu_count, held), 0)
+
+
+def _whole_first(layouts: LayoutModels, counts: list[int]) -> tuple[list[int], list[int]]:
+    """Counts that fill their nodes, and the others, to be tried where none of those will do."""
+    whole = fills_nodes(layouts, np.array(counts, dtype=int)).tolist()
+    return (
+        [count for count, fills in zip(counts, whole, strict=True) if fills],
+        [count for count, fills in zip(counts, whole, strict=True) if not fills],
+    )
 
 
 def _first_that_fits(

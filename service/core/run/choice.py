@@ -178,9 +178,23 @@ def _with_batch(
 
 
 def _nearest_batch(case: RunCase, layouts: LayoutModels, gpu_count: int) -> str | None:
-    """The nearest global batch under which the run has a layout that fits on these GPUs."""
-    given, sequence = case.given_layout, case.run.sequence_length_tokens
+    """The nearest global batch under which the run has a layout that fits on these GPUs.
+
+    Under a layout that is chosen, first for pipelines whose stages hold equally many layers.
+    """
     degrees = layouts.degrees
+    if case.given_layout is None:
+        even = degrees.take(layouts.rules.layer_count % degrees.pipeline == 0)
+        if found := _batch_for(case, layouts, gpu_count, even):
+            return found
+    return _batch_for(case, layouts, gpu_count, degrees)
+
+
+def _batch_for(
+    case: RunCase, layouts: LayoutModels, gpu_count: int, degrees: LayoutAxes
+) -> str | None:
+    """The nearest global batch that whole copies of one of these splits divide, and that works."""
+    given, sequence = case.given_layout, case.run.sequence_length_tokens
     copies = degrees.tensor * degrees.pipeline * degrees.context
     unit = np.unique(gpu_count // copies[gpu_count % copies == 0])
     if given is not None:
@@ -349,11 +363,13 @@ def _too_large(case: RunCase, needed: float, limit: float, fix: str) -> Infeasib
 
 
 def _count_fix(case: RunCase, layouts: LayoutModels, gpu_count: int) -> str:
-    """The nearest GPU counts on which some layout is legal and fits."""
-    other = _other_counts(case, layouts, gpu_count)
-    if not other:
-        return f"another global_batch_tokens; with this one {NO_COUNT}"
-    return f"gpu_count {' or '.join(str(int(change.axes.gpu_count)) for change in other)}"
+    """The nearest global batch, and the nearest GPU counts, with which some layout fits."""
+    batch = _nearest_batch(case, layouts, gpu_count)
+    fixes = [batch] if batch else []
+    if other := _other_counts(case, layouts, gpu_count):
+        counts = " or ".join(str(int(change.axes.gpu_count)) for change in other)
+        fixes.append(f"gpu_count {counts}")
+    return "; or ".join(fixes) or f"another global_batch_tokens; with this one {NO_COUNT}"
 
 
 def _other_counts(case: RunCase, layouts: LayoutModels, gpu_count: int) -> list[Change]:

@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from tests.core.training_runs import RunNeed, answer, given, on
+from service.core.run.changes import on_more_gpus
+from tests.core.training_runs import RunNeed, answer, case_of, given, on
 
 DEGREES = (
     "tensor_parallel",
@@ -110,6 +111,21 @@ def test_every_named_mend_is_answered_when_it_is_made(start):
                 assert isinstance(again, RunNeed), (fields, text, again)
                 applied += 1
     assert applied >= 12
+
+
+@pytest.mark.parametrize(("count", "whole"), [(8, 16), (12, 16), (1, 2)])
+def test_more_gpus_fill_their_nodes(count, whole):
+    # State of 16 bytes for each of 8.03e9 weights, 128 GB whole on a card of 80 GB: nodes of 8 have
+    # nine for the price of 16, but one or two of a node are had alone.
+    case = case_of(
+        architecture="llama-3.1-8b",
+        gpu_multiple=1,
+        sizing=on(count),
+        global_batch_tokens=144 * 8192,
+        layout=given(sharding="ddp"),
+    )
+    change = on_more_gpus(case, case.layouts, count)
+    assert int(change.axes.gpu_count) == whole
 
 
 def precisions(text):

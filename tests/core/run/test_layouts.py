@@ -147,10 +147,86 @@ def test_a_gpu_count_without_any_legal_layout_names_its_neighbours():
     # 1000 = 8 · 125: 512 sequences and 80 layers have no factor 25 and 5 to share.
     reason = refusal(speed=MFU_40, sizing=on(1000))
     assert reason.code == "layout"
-    below, above = (int(n) for n in re.findall(r"\d+", reason.nearest_fix))
+    _, counts = reason.nearest_fix.split("; or gpu_count ")
+    below, above = (int(n) for n in counts.split(" or "))
     assert below < 1000 < above
     for count in (below, above):
         assert need(speed=MFU_40, sizing=on(count)).gpu_count == count
+
+
+def test_a_gpu_count_that_the_batch_does_not_divide_names_a_batch_first():
+    # 440 = 8 · 55. Of 2,048 sequences 55 copies of 8 GPUs can share 37 each, 2,035: 13 fewer, where
+    # 38 each were 42 more, and 110, 220 and 440 copies are further off: 1,980 or 2,090 and beyond.
+    fields = {
+        "architecture": "mpt-7b",
+        "gpu": "a100-sxm4-40gb",
+        "sequence_length_tokens": 2048,
+        "sizing": on(440),
+    }
+    reason = refusal(global_batch_tokens=2048 * 2048, **fields)
+    batch, counts = reason.nearest_fix.split("; or ")
+    assert batch_in(batch) == 2035 * 2048
+    assert counts.startswith("gpu_count ")
+    assert need(global_batch_tokens=2035 * 2048, **fields).layout.gpu_count == 440
+
+
+GPT_3 = {
+    "architecture": "gpt-3-175b",
+    "gpu": "a100-sxm4-80gb",
+    "sequence_length_tokens": 2048,
+    "global_batch_tokens": 1536 * 2048,
+}
+
+
+def test_tensor_groups_that_are_chosen_fill_nodes_or_racks_without_a_rest():
+    # 96 heads: of 3 in nodes of 8 ranks 6, 7 and 8 lie over an edge; 72 is 3 · 24.
+    fields = GPT_3 | {"sizing": on(288)}
+    eight = case_of(**fields).layouts
+    assert set(eight.rules.degrees().tensor) == {1, 2, 4, 8}
+    rack = case_of(**fields | {"gpu": "gb200-nvl72"}).layouts
+    assert set(rack.rules.degrees().tensor) == {1, 2, 3, 4, 6, 8, 12, 24}
+    # Six GPUs that are rented at once hold two groups of three.
+    six = case_of(**fields, instance_gpu_count=6).layouts
+    assert set(six.rules.degrees().tensor) == {1, 2, 3, 6}
+
+
+@pytest.mark.parametrize("count", [384, 960])
+def test_no_chosen_layout_has_tensor_groups_over_the_edge_of_a_node(count):
+    # 1,920 sequences are 384 · 5 and 960 · 2.
+    fields = GPT_3 | {"global_batch_tokens": 1920 * 2048, "sizing": on(count)}
+    assert 8 % need(**fields).layout.tensor_parallel == 0
+
+
+def test_a_mend_names_tensor_groups_that_divide_a_node():
+    # Twelve do not reach over a node of 8; 8 is nearer than 4 and 16 on a logarithmic scale.
+    fields = GPT_3 | {"gpu": "h100-sxm5-80gb", "sizing": on(48)}
+    reason = refusal(layout=given(tensor_parallel=12), **fields)
+    assert "tensor_parallel 8," in reason.nearest_fix
+
+
+def test_experts_are_spread_over_at_most_128_gpus_unless_the_request_says_so():
+    # DeepSeek-V3 was trained with 64 (arXiv 2412.19437, section 3.2): the search goes twice as far.
+    fields = {
+        "architecture": "deepseek-v3",
+        "sequence_length_tokens": 2048,
+        "global_batch_tokens": 1536 * 2048,
+        "sizing": on(3072),
+    }
+    assert max(case_of(**fields).layouts.rules.degrees().expert) == 128
+    assert need(**fields).layout.expert_parallel <= 128
+    # Of 256 experts each of 256 GPUs holds one of every layer.
+    wide = given(tensor_parallel=4, expert_parallel=256, micro_batch_sequences=2)
+    assert need(layout=wide, **fields).layout.expert_parallel == 256
+
+
+@pytest.mark.parametrize(
+    ("sequence", "widest"),
+    # 4,096 tokens a rank, as in published layouts of 70B and 405B at 8,192 tokens on 2 ranks.
+    [(4096, 1), (8192, 2), (32768, 8)],
+)
+def test_context_ranks_that_are_chosen_keep_as_many_tokens_as_tuned_ones(sequence, widest):
+    case = case_of(sequence_length_tokens=sequence, global_batch_tokens=512 * sequence)
+    assert max(case.layouts.rules.degrees().context) == widest
 
 
 def test_experts_must_be_divided_and_their_groups_be_whole():

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from service.core.parallelism.axes import SHARDINGS
-from service.core.parallelism.links import Links, context_group, expert_group, stage_group
+from service.core.parallelism.links import (
+    Links,
+    context_group,
+    expert_group,
+    stage_group,
+    tensor_group,
+)
 from tests.core.training_runs import assumed, axes, case_of
 
 HYBRID, ZERO_3 = SHARDINGS.index("hybrid"), SHARDINGS.index("zero_3")
@@ -48,6 +54,34 @@ def test_ranks_of_a_node_and_nodes_of_a_group(degrees, group, near, far):
     found = group(axes(**degrees))
     assert NODES.near_rank_count(found) == near
     assert NODES.far_count(found) == far
+
+
+@pytest.mark.parametrize(
+    ("degrees", "group", "near"),
+    [
+        # Ranks 6, 7 | 8: one of three is alone. Ranks 6, 7 | 8 to 11: two of six are.
+        ({"tensor": 3, "data": 8}, tensor_group, 1),
+        ({"tensor": 6, "data": 4}, tensor_group, 2),
+        # Six GPUs, or eight, are one node, whatever they do.
+        ({"tensor": 3, "data": 2}, tensor_group, 3),
+        ({"tensor": 4, "data": 8}, tensor_group, 4),
+        # Ranks of two GPUs, the second three on GPUs 6 to 11: one here, two in the next node.
+        ({"tensor": 2, "context": 3, "data": 4}, context_group, 1),
+    ],
+)
+def test_groups_over_the_edge_of_a_node_have_few_ranks_there(degrees, group, near):
+    assert NODES.near_rank_count(group(axes(**degrees))) == near
+
+
+def test_a_tensor_group_over_the_edge_of_a_node_waits_for_its_adapter():
+    """Of GPUs 6, 7 and 8 the last sends all of the ring over its adapter of 0.65 · 50 GB/s."""
+    model = model_of(architecture="gpt-3-175b", sequence_length_tokens=2048)
+    many = model.exchanges.tensor(axes(tensor=np.array([3, 4]), data=np.array([16, 12])), 2048)
+    assert many.near_bytes[0] == 0
+    assert many.far_bytes[1] == 0
+    assert many.seconds[0] == pytest.approx(many.far_bytes[0] / 32.5e9)
+    # A ring of three sends 2 · 2/3 of its buffer, of four 2 · 3/4.
+    assert many.far_bytes[0] / many.near_bytes[1] == pytest.approx((2 / 3) / (3 / 4))
 
 
 def test_experts_over_whole_nodes_send_most_rows_out():

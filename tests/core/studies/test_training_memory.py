@@ -442,8 +442,8 @@ def test_serving_stands_beside_training():
         ("h100-sxm5-80gb", 4, 4),
         ("h100-sxm5-80gb", 1, 1),
         ("h100-sxm5-80gb", 8, 8),
-        # The link of a rack spans its trays of four.
-        ("gb200-nvl72", 4, 64),
+        # The link of a rack spans its trays of four: of 64 heads and 72 GPUs 8 divide both.
+        ("gb200-nvl72", 4, 8),
     ],
 )
 def test_a_chosen_tensor_group_stays_where_the_fast_link_is(gpu, instance, most):
