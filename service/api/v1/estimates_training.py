@@ -56,7 +56,10 @@ async def estimate_training_memory(
 async def estimate_training_layouts(
     data: JSONBody[TrainingQuestion], open_session: SessionOpener
 ) -> TrainingLayoutsAnswer:
-    """Search all layouts of a run, and say why the obvious ones fail."""
+    """Search all layouts of a run, and say why the obvious ones fail.
+
+    A `layout` that the run names is not looked at: `training-memory` judges that one.
+    """
     return await answer_estimate(
         open_session,
         data,

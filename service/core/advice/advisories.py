@@ -6,6 +6,7 @@ from datetime import date
 from decimal import Decimal
 from itertools import accumulate
 from math import isfinite
+from statistics import NormalDist
 
 from service.core.architecture.model import ModelArchitecture
 from service.core.estimates import (
@@ -26,6 +27,8 @@ from service.core.scenarios.training_state import STATE_RECIPES
 from service.core.units import BYTES_PER_GIB
 
 DAYS_PER_YEAR = 365
+WIDER = NormalDist().inv_cdf(0.995) / NormalDist().inv_cdf(0.9)
+"""Half of the band of 99 in 100 over half of the band of eight in ten, on the logarithm: 2.01."""
 
 
 @dataclass(frozen=True)
@@ -273,17 +276,21 @@ def speed_models_disagree(
 def implausible_measurement(
     workload: str, name: str, reported: float, band: Range
 ) -> Advisory | None:
-    """A given or reported number that lies outside of what the estimate holds likely."""
-    if band.low <= reported <= band.high:
+    """A given or reported number that lies outside of what the estimate holds likely.
+
+    One true number in five lies outside of the band of eight in ten; this band holds 99 of 100.
+    """
+    low, high = (band.value * (end / band.value) ** WIDER for end in (band.low, band.high))
+    if low <= reported <= high:
         return None
     return Advisory(
         code="implausible_measurement",
         workload=workload,
         message=(
-            f"{name} of {reported:,.6g} lies outside of {band.low:,.4g} to {band.high:,.4g}, "
-            f"where eight of ten such runs lie, around {band.value:,.4g}. Check what it "
-            "counts: sparse or dense peak, which card and precision, recompute, per GPU or per "
-            "node, the main run or all that was booked."
+            f"{name} of {reported:,.6g} lies outside of {low:,.4g} to {high:,.4g}, where 99 of "
+            f"100 such runs lie, around {band.value:,.4g} (eight of ten: {band.low:,.4g} to "
+            f"{band.high:,.4g}). Check what it counts: sparse or dense peak, which card and "
+            "precision, recompute, per GPU or per node, the main run or all that was booked."
         ),
     )
 

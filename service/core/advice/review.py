@@ -31,10 +31,12 @@ def review(
     pools: Sequence[PoolSize],
     lines: Sequence[CostLine],
     charged: Mapping[Charge, Decimal],
+    of_planned_runs: Sequence[Advisory] = (),
 ) -> tuple[Advisory, ...]:
     """Return everything that a reader should know beside the numbers."""
     found = (
         *_of_runs(scenario, recorder, runs),
+        *of_planned_runs,
         *_of_services(scenario, services),
         *_of_pools(recorder, pools),
         _of_sides(scenario, charged),

@@ -2,7 +2,10 @@
 
 from datetime import date
 
-from service.core.estimates import Advisory
+from service.core.estimates import Advisory, Range
+
+SEEN = 1.005
+"""Ratio from which two decimals show a difference."""
 
 
 def impossible_measurement(workload: str, name: str, reported: float, limit: float) -> Advisory:
@@ -55,5 +58,25 @@ def decoding_not_counted(workload: str, *, step_s: float, low_s: float, high_s: 
             "The speed is that of a 16-bit base. Decoding 4-bit weights for every micro-batch adds "
             f"{low_s:,.3g} to {high_s:,.3g} s to a step of {step_s:,.3g} s, by steps that were "
             "published of the same models with both; larger micro-batches make it less."
+        ),
+    )
+
+
+def published_runs_book_more(
+    workload: str, *, priced_gpu_hours: float, booked: Range, run_multiplier: float
+) -> Advisory | None:
+    """GPU-hours of an estimated run, all of which are priced, below what one such run books."""
+    more = booked.value / priced_gpu_hours
+    if more < SEEN:
+        return None
+    return Advisory(
+        code="published_runs_book_more",
+        workload=workload,
+        message=(
+            f"{priced_gpu_hours:,.0f} GPU-hours are counted for this run, by an estimate of its "
+            f"speed. Published runs of this kind booked {more:.2f} times as many: "
+            f"{booked.value:,.0f}, in eight of ten cases between {booked.low:,.0f} and "
+            f"{booked.high:,.0f}, with restarts, idle time and slow phases. A run_multiplier of "
+            f"{run_multiplier * more:.2f} counts them."
         ),
     )

@@ -56,6 +56,7 @@ AdvisoryCode = Literal[
     "carbon_unknown",
     "memory_not_checked",
     "memory_may_not_fit",
+    "published_runs_book_more",
 ]
 """Closed list of what a reader should know beside the numbers."""
 

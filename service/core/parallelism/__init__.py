@@ -85,7 +85,10 @@ class GivenLayout(Value):
     micro_batch_sequences: Size = 1
     """Sequences of one micro-batch."""
     recompute: Recompute = "selective"
-    """What the backward pass computes again."""
+    """What the backward pass computes again. `none`: nothing, all activations are kept;
+    `selective`: the core of attention, which saves stored scores and is nothing where the stack
+    stores none; `half`: every second layer or matrix, a little less than half is kept; `full`:
+    everything, 2 bytes of each element of a layer's input are kept, for one more forward pass."""
     sequence_parallel: Flag = True
     """True when tensor-parallel ranks also split norms and residuals along the sequence."""
 

@@ -12,6 +12,7 @@ from service.core.costs.existing import sunk_amount
 from service.core.costs.terms import ResolvedProcurement
 from service.core.costs.worth import note_pools, note_workloads
 from service.core.estimates import (
+    Advisory,
     CostLine,
     ExistingUse,
     FleetEstimate,
@@ -41,7 +42,7 @@ from service.core.registry import define_quantity
 from service.core.scenarios.procurement import PoolKind
 from service.core.scenarios.scenario import Scenario
 from service.core.scenarios.training_run import mfu_convention
-from service.core.units import HOURS_PER_DAY, SECONDS_PER_HOUR
+from service.core.units import HOURS_PER_DAY
 
 for _name, _formula in (
     ("plan_amount", "sum of the rounded lines"),
@@ -82,6 +83,8 @@ class Answer:
     """Services whose tokens are bought."""
     procurement: Mapping[tuple[PoolKind, str], ResolvedProcurement] = field(default_factory=dict)
     """How the GPUs of each pool are paid for."""
+    of_runs: tuple[Advisory, ...] = ()
+    """What is to be known of each run that was planned."""
 
     @property
     def feasible(self) -> bool:
@@ -103,6 +106,7 @@ def describe(answer: Answer) -> FleetEstimate:
         pools=pools,
         lines=answer.lines,
         charged=answer.charges,
+        of_planned_runs=answer.of_runs,
     )
     advisories += compare_hosted(answer.hosted, answer.charges, answer.recorder)
     if totals is not None:
@@ -143,8 +147,7 @@ def _runs(answer: Answer) -> Iterator[TrainingRunEstimate]:
 
 def _run(schedule: RunSchedule, amount: Decimal | None) -> TrainingRunEstimate:
     need = schedule.need
-    hours = (schedule.finish - need.start) / timedelta(seconds=SECONDS_PER_HOUR)
-    stretch = hours / need.wall_clock_hours.value
+    hours = schedule.hours_taken
     return TrainingRunEstimate(
         name=need.run.name,
         training_tokens=need.run.tokens,
@@ -158,12 +161,8 @@ def _run(schedule: RunSchedule, amount: Decimal | None) -> TrainingRunEstimate:
         speed_basis=need.speed_basis,
         steady_hours=need.steady_hours,
         goodput_fraction=need.goodput_fraction,
-        wall_clock_hours=Range(
-            value=hours,
-            low=need.wall_clock_hours.low * stretch,
-            high=need.wall_clock_hours.high * stretch,
-        ),
-        wall_clock_days=hours / HOURS_PER_DAY,
+        wall_clock_hours=hours,
+        wall_clock_days=hours.value / HOURS_PER_DAY,
         finish_date=_last_day(schedule),
         gpu_hours=round(schedule.gpu_hours, PRINTED_DECIMALS),
         checkpoint_bytes=need.checkpoint_bytes,

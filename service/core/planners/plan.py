@@ -3,7 +3,7 @@
 This is the only place where training and serving meet; each step is a planner of its own.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import partial
@@ -16,7 +16,7 @@ from service.core.costs.owned import Purchase
 from service.core.costs.terms import Ownership
 from service.core.costs.worth import note_worth
 from service.core.errors import CoreError, InvalidScenario
-from service.core.estimates import CostLine, FleetEstimate, Infeasibility, WorkloadKind
+from service.core.estimates import Advisory, CostLine, FleetEstimate, Infeasibility, WorkloadKind
 from service.core.formulas.calendar import first_day, midnight, month_index, month_of
 from service.core.hardware import Gpu
 from service.core.hours.timeline import Timeline
@@ -33,10 +33,12 @@ from service.core.planners.pools import plan_pools
 from service.core.planners.procurement import (
     check_procurement_rules,
 )
+from service.core.planners.run_warnings import given_speed, run_warnings
 from service.core.planners.serving import plan_replica
 from service.core.planners.stages import order_of_stages
 from service.core.planners.staging import Staged, purchases_of, staged_counts, with_staged
 from service.core.planners.training import plan_training_run
+from service.core.pooling.run_bands import speed_of
 from service.core.pooling.workloads import HourUse, PoolsOutcome, ReplicaCapacity, RunNeed
 from service.core.pricing import AmountTooLarge
 from service.core.recorder import Recorder
@@ -81,6 +83,7 @@ def estimate_fleet(
         price_book=price_book_used(snapshot, [each.terms for each in buying.resolved.values()]),
         hosted=tuple(workloads.hosted),
         procurement=buying.resolved,
+        of_runs=tuple(_of_runs(outcome, buying)),
     )
     try:
         if answer.feasible and outcome is not None:
@@ -90,6 +93,24 @@ def estimate_fleet(
         error.pointer = _grows_at(scenario, error.workload)
         raise
     return estimate, recorder.assumptions()
+
+
+def _of_runs(outcome: PoolsOutcome | None, buying: Buying) -> Iterator[Advisory]:
+    """What is to be known of each run in its pool."""
+    pooling = buying.scenario.pooling
+    is_alone = pooling.kind == "separate" and pooling.fleet_gpu_count is None
+    for schedule in () if outcome is None else outcome.runs:
+        need = schedule.need
+        recorder = buying.recorder.within(f"run:{need.run.name}")
+        found = run_warnings(
+            need,
+            given_speed(need, speed_of(need, recorder).value, recorder),
+            recorder,
+            hours=schedule.hours_taken,
+            gpu_hours=schedule.gpu_hours,
+            count_in_time=partial(_count_in_time, buying) if is_alone else None,
+        )
+        yield from (advisory for advisory in found if advisory is not None)
 
 
 def _check_buying(scenario: Scenario, snapshot: CatalogSnapshot) -> None:

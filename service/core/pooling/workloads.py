@@ -172,6 +172,16 @@ class RunSchedule:
     hours: RunHours | None = field(default=None, compare=False)
     """Its hours within the horizon; None where it has no pool."""
 
+    @property
+    def hours_taken(self) -> Range:
+        """Hours from its start to its end in its pool. [h]"""
+        value, band = (
+            (self.finish - self.need.start) / timedelta(hours=1),
+            self.need.wall_clock_hours,
+        )
+        stretch = value / band.value
+        return Range(value=value, low=band.low * stretch, high=band.high * stretch)
+
 
 @dataclass(frozen=True)
 class HeldGpus:

@@ -178,14 +178,24 @@ class TrainingRun(Value):
     global_batch_tokens: TokenCount = 4_194_304
     """Tokens of one optimizer step."""
     state_recipe: StateRecipeName = "mixed_bf16_adam_bf16_gradients"
-    """Weights, gradients and optimizer state: 16 bytes a parameter by default."""
+    """Weights, gradients and optimizer state that are kept of a trained parameter, in bytes.
+    `mixed_bf16_adam_bf16_gradients`: 16 (2 weights, 2 gradients, 4 FP32 copy, 8 moments);
+    `mixed_bf16_adam_fp32_gradients`: 18, gradients of 4;
+    `mixed_bf16_adam_fp32_gradients_bf16_copy`: 20, gradients in both widths; `fp32_adam`: 16, no
+    second copy of the weights; `fp32_weights_bf16_compute_adam`: 12, gradients not counted apart;
+    `bf16_adam_fp32_moments`: 12, no FP32 copy; `pure_bf16_adam`: 8, all in 16 bit;
+    `mixed_bf16_adam_8bit_moments`: 10; `pure_bf16_adam_8bit_moments`: 6;
+    `mixed_bf16_sgd_momentum`: 12, one moment; `mixed_bf16_adafactor`: 8, sums for moments."""
     offload: Offload = "none"
     """State kept in the memory of the host; with parameters it needs zero_3 or hybrid sharding."""
     adapter: Adapter | None = None
     """Low-rank adapter; null trains all weights."""
     loss: LossKind | None = None
-    """How many copies of the logits the loss makes; chunked holds those of a chunk of tokens alone.
-    Null takes what the stack usually has."""
+    """Copies of the logits that the loss holds at once, in bytes of one logit (`bytes_per_logit` of
+    the catalog). `plain`: 24, nothing fused; `typical`: 16, with an FP32 copy, log-softmax and both
+    gradients; `upcast`: 10, FP32 copy and its gradient; `parallel`: 8, gradient in place; `fused`:
+    4, compiled; `chunked`: 4, and of one chunk of tokens alone (`loss_chunk_tokens`). Null takes
+    what the stack usually has."""
     compute_precision: ComputePrecision = "bf16"
     """Precision of the matrix unit, whose dense peak utilisation is measured against."""
     layout: LayoutChoice = AutoLayout()

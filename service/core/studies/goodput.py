@@ -21,7 +21,7 @@ from service.core.recorder import Recorder
 from service.core.run.case import checkpoint_parameters, failures_of
 from service.core.scenarios.refs import ArchitectureRef, GpuRef
 from service.core.scenarios.reliability import Reliability, Saves
-from service.core.scenarios.training_run import TrainingRun
+from service.core.scenarios.training_run import Adapter, TrainingRun
 from service.core.scenarios.training_state import StateRecipeName
 from service.core.snapshot import CatalogSnapshot
 from service.core.units import BYTES_PER_GB, HOURS_PER_DAY
@@ -57,24 +57,33 @@ class GoodputQuestion(EstimateQuestion):
     architecture: ArchitectureRef | None = None
     """What is trained, for the size of a checkpoint."""
     state_recipe: StateRecipeName = "mixed_bf16_adam_bf16_gradients"
-    """What a checkpoint keeps of each weight."""
+    """Bytes of a checkpoint for each weight that is trained, as of a run."""
+    adapter: Adapter | None = None
+    """Low-rank adapter, whose weights alone are saved; null trains all weights. Needs an
+    architecture with layers."""
     reliability: Reliability = Reliability()
-    """Failures and checkpoints, as of a run; null fields take the catalog's assumptions."""
+    """Failures and checkpoints, as of a run; null fields take the catalog's assumptions. Four of
+    its fields may stand beside it, too; given in both places they must be equal:
+    `spot_interruptions_per_1000_node_days`, `preemptions_per_day`, `saves`, `write_within_s`."""
     spot_interruptions_per_1000_node_days: NonNegative = 0.0
-    """Interruptions by the provider, beside failures."""
+    """Interruptions by the provider, beside failures. Must agree with that of `reliability`, where
+    both are given."""
     preemptions_per_day: NonNegative = 0.0
-    """Stops of the whole run because others take its GPUs, beside failures; no node is lost."""
+    """Stops of the whole run because others take its GPUs, beside failures; no node is lost. Must
+    agree with that of `reliability`, where both are given."""
     saves: Saves = "blocking"
     """Blocking: the run stands for `reliability.checkpoint_save_s` at each save. Asynchronous: it
     goes on, but for the `checkpoint_save_s` of a copy where that is given, and a failure loses
-    `write_within_s` more, because a checkpoint counts once it is written."""
+    `write_within_s` more, because a checkpoint counts once it is written. Must agree with that of
+    `reliability`, where both are given."""
     price_per_gpu_hour: Price | None = None
     """Price of a GPU-hour, to cost what is lost."""
     retained_checkpoint_count: CountOrZero = 3
     """Checkpoints that are kept."""
     write_within_s: Positive | None = None
     """Seconds in which a checkpoint must be written, before the next one begins; null takes the
-    catalog's assumption, or what `reliability.checkpoint_storage` needs."""
+    catalog's assumption, or what `reliability.checkpoint_storage` needs. Must agree with that of
+    `reliability`, where both are given."""
     repair_hours: Positive = 24.0
     """Hours until a failed node is back."""
     spare_target_fraction: Annotated[PositiveFraction, Field(lt=1)] = 0.999
@@ -149,6 +158,11 @@ def estimate_goodput(question: GoodputQuestion, snapshot: CatalogSnapshot) -> Go
     architecture = None
     if question.architecture is not None:
         architecture = snapshot.architecture(question.architecture, pointer="/architecture")
+    if question.adapter is not None and (architecture is None or not architecture.has_layers):
+        raise InvalidScenario(
+            "an adapter is sized from the layers of an architecture: give one with layers",
+            pointer="/adapter",
+        )
     run = _run(question, gpu, architecture)
     model = failures_of(run, gpu, architecture, recorder, "")
     count = question.gpu_count
@@ -193,6 +207,7 @@ def _run(
             "sequence_length_tokens": 1,
             "global_batch_tokens": 1,
             "state_recipe": question.state_recipe,
+            "adapter": question.adapter,
             "sizing": {"kind": "gpu_count", "gpu_count": question.gpu_count},
             "speed": {"kind": "measured", "tokens_per_s_per_gpu": 1.0},
             "reliability": _reliability(question),
@@ -210,16 +225,20 @@ def _reliability(question: GoodputQuestion) -> Reliability:
     beside: dict[str, Any] = {}
     for name in BESIDE:
         here, there = getattr(question, name), getattr(given, name)
-        default = Reliability.model_fields[name].default
-        if here == default:
+        if not _is_given(question, name):
             continue
-        if there not in (default, here):
+        if _is_given(given, name) and there != here:
             raise InvalidScenario(f"{name} differs from that of reliability", pointer=f"/{name}")
         beside[name] = here
     saves = beside.get("saves", given.saves)
     if saves == "blocking":
         beside.pop("write_within_s", None)  # there it asks for a bandwidth alone
     return given.model_copy(update=beside)
+
+
+def _is_given(asked: Value, name: str) -> bool:
+    """Whether a request says something of a field, be it the default; null says nothing."""
+    return name in asked.model_fields_set and getattr(asked, name) is not None
 
 
 def _check_write(question: GoodputQuestion, model: FailureModel) -> None:

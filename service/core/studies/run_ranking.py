@@ -8,6 +8,8 @@ from service.core.answers import recorder_for
 from service.core.errors import CoreError, InvalidScenario
 from service.core.estimates import Infeasibility, InfeasibilityCode, Range, SpeedBasis
 from service.core.hardware import Gpu
+from service.core.planners.run_warnings import GivenSpeed
+from service.core.pooling.run_bands import hfu_of, speed_of, times
 from service.core.pooling.workloads import RunNeed
 from service.core.pricing import AmountTooLarge
 from service.core.recorder import Recorder
@@ -20,8 +22,6 @@ from service.core.studies.run_costs import (
     planned,
     tariff_of,
 )
-from service.core.studies.run_given import GivenSpeed
-from service.core.studies.run_published import hfu_of, speed_of, times
 from service.core.studies.runs import TrainingRunQuestion
 from service.core.units import HOURS_PER_DAY
 from service.core.value import Amount, Key, Value

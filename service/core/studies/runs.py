@@ -23,7 +23,8 @@ class TrainingQuestion(EstimateQuestion):
     """A question about one training run."""
 
     run: TrainingRun
-    """The run, as in a plan."""
+    """The run, as in a plan, but that its `sizing` must name a `gpu_count`: this question solves
+    for none."""
 
 
 class TrainingRunQuestion(TrainingQuestion, PricedQuestion):
@@ -33,6 +34,8 @@ class TrainingRunQuestion(TrainingQuestion, PricedQuestion):
         "fewer ranked_gpus, published_runs or stages, for a gpu_count instead of a date or an "
         "amount, or give a layout"
     )
+    run: TrainingRun
+    """The run, as in a plan."""
     price_per_gpu_hour: Price | None = None
     """Price of a GPU-hour in USD; the cheapest listed on-demand price when null."""
     budget: Price | None = None

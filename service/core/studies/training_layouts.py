@@ -87,7 +87,7 @@ class TrainingLayoutsAnswer(EstimateAnswer):
     fitting_layout_count: int
     """Those of them that fit."""
     chosen: LayoutPoint | None
-    """The fastest that fits; null when none does."""
+    """The fastest that fits, whatever `layout` the run names; null when none does."""
     frontier: tuple[LayoutPoint, ...]
     """Layouts than which none is faster in less memory, from the leanest to the fastest; those that
     do not fit show what more memory would buy."""

@@ -7,6 +7,8 @@ from service.core.estimates import (
     Quantity,
 )
 from service.core.hardware import Gpu
+from service.core.planners.run_warnings import STEP_PARTS, given_speed
+from service.core.pooling.run_bands import booked_gpu_hours, speed_of
 from service.core.pooling.workloads import RunNeed
 from service.core.recorder import Recorder
 from service.core.scenarios.training_run import mfu_convention
@@ -20,21 +22,12 @@ from service.core.studies.run_costs import (
     planned,
     tariff_of,
 )
-from service.core.studies.run_given import given_speed
-from service.core.studies.run_published import (
-    ComparedRun,
-    booked_gpu_hours,
-    compare_all,
-    compared_gpu_hours,
-    speed_of,
-)
+from service.core.studies.run_published import ComparedRun, compare_all, compared_gpu_hours
 from service.core.studies.run_ranking import Ranking, check_ranked
 from service.core.studies.run_stages import check_stages, stages_of, total_of
 from service.core.studies.run_warnings import warnings_of
 from service.core.studies.runs import TrainingRunQuestion
 from service.core.units import HOURS_PER_DAY
-
-STEP_PARTS = ("compute", "launch", "exposed_network", "bubble", "optimizer")
 
 
 def estimate_training_run(
@@ -59,7 +52,7 @@ def estimate_training_run(
     given = None
     if need is not None:
         shown |= _shown(question, need, tariff, recorder)
-        given = given_speed(question, need, shown["tokens_per_s_per_gpu"].value, snapshot)
+        given = given_speed(need, shown["tokens_per_s_per_gpu"].value, recorder)
     stages, late = stages_of(
         run, need, question.stages, recorder, price=question.price_per_gpu_hour
     )

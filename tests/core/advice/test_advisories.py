@@ -284,8 +284,27 @@ def test_a_reported_number_outside_of_the_band_is_implausible():
     found = advisories.implausible_measurement("pretrain", "a speed", 2100, band)
     assert found is not None
     assert (found.code, found.workload) == ("implausible_measurement", "pretrain")
-    assert "750 to 1,000" in found.message
-    assert advisories.implausible_measurement("pretrain", "a speed", 750, band) is None
+    # 80 % are 1.2816 standard deviations to either side, 99 % are 2.5758: the ends to the power
+    # 2.0099 about the value. 900 · (750 / 900)^2.0099 = 623.9, 900 · (1000 / 900)^2.0099 = 1112.3.
+    assert "624 to 1,112, where 99 of 100" in found.message.replace("623.9", "624")
+    assert "eight of ten: 750 to 1,000" in found.message
+    for likely in (625, 750, 1000, 1112):
+        assert advisories.implausible_measurement("pretrain", "a speed", likely, band) is None
+    for unlikely in (623, 1113):
+        assert advisories.implausible_measurement("pretrain", "a speed", unlikely, band)
+
+
+def test_hours_that_such_runs_book_beyond_the_counted_ones_are_told_with_the_factor_for_them():
+    # 1,300 booked over 1,000 counted are 1.3; with a multiplier of 1.1 in them it is to be 1.43.
+    booked = Range(value=1300, low=1100, high=2100)
+    counted = {"booked": booked, "run_multiplier": 1.1}
+    found = run_advisories.published_runs_book_more("pretrain", priced_gpu_hours=1000, **counted)
+    assert (found.code, found.workload) == ("published_runs_book_more", "pretrain")
+    for part in ("1,000 GPU-hours", "1.30 times", "1,300", "1,100 and 2,100", "multiplier of 1.43"):
+        assert part in found.message
+    for enough in (1299, 1300, 1500):
+        said = run_advisories.published_runs_book_more("p", priced_gpu_hours=enough, **counted)
+        assert said is None
 
 
 def test_every_published_code_has_its_function():

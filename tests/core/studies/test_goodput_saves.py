@@ -252,3 +252,59 @@ def test_asynchronous_saves_add_their_write_to_what_a_stop_costs():
     found = estimate_training_run(TrainingRunQuestion.model_validate(question), snapshot())
     [lost] = [q for q in found.quantities if q.name == "lost_s_per_failure"]
     assert lost.value == 900 + 120 + 1200
+
+
+def test_an_adapter_saves_its_own_weights_as_a_run_does():
+    # Llama 3.1 70B, rank 16 in all seven matrices of each of 80 layers: q and o 8192 x 8192, k and
+    # v 8192 x 1024, gate, up and down 8192 x 28672: 16 x (2 x 16384 + 2 x 9216 + 3 x 36864) x 80
+    # = 207,093,760 weights of 16 bytes: 3.31 GB, against 70.55e9 x 16 = 1,128.9 GB.
+    fields = {"architecture": "llama-3.1-70b", "gpu_count": 16}
+    fields |= {"reliability": {"checkpoint_storage": {"store_gb_per_s": 2}}}
+    adapter = {"kind": "lora", "rank": 16}
+    found = goodput(**fields, adapter=adapter)
+    assert found.checkpoint_bytes == 16 * (2 * 16384 + 2 * 9216 + 3 * 36864) * 80 * 16
+    assert found.checkpoint_save_s == pytest.approx(found.checkpoint_bytes / 2e9)
+    assert goodput(**fields).checkpoint_bytes == pytest.approx(1128.9e9, rel=1e-4)
+    asked = {
+        "name": "run",
+        "gpu": "h100-sxm5-80gb",
+        "architecture": "llama-3.1-70b",
+        "adapter": adapter,
+        "training_tokens": 10**9,
+        "sizing": on(16),
+        "reliability": fields["reliability"],
+    }
+    alone = estimate_training_run(TrainingRunQuestion.model_validate({"run": asked}), snapshot())
+    assert found.goodput_fraction.value == pytest.approx(alone.goodput_fraction)
+
+
+def test_an_adapter_without_layers_is_refused():
+    with pytest.raises(InvalidScenario, match="layers") as refused:
+        goodput(architecture=None, adapter={"kind": "lora"})
+    assert refused.value.pointer == "/adapter"
+
+
+@pytest.mark.parametrize(
+    ("beside", "inside"),
+    [
+        ({"saves": "asynchronous"}, {"saves": "blocking"}),
+        ({"saves": "blocking"}, {"saves": "asynchronous"}),
+        ({"preemptions_per_day": 0}, {"preemptions_per_day": 2}),
+        ({"preemptions_per_day": 2}, {"preemptions_per_day": 0}),
+        ({"write_within_s": 60}, {"write_within_s": 61}),
+    ],
+)
+def test_fields_that_stand_in_both_places_must_agree_also_where_one_is_the_default(beside, inside):
+    [name] = beside
+    with pytest.raises(InvalidScenario, match="differs from that of reliability") as refused:
+        goodput(**beside, reliability=inside)
+    assert refused.value.pointer == f"/{name}"
+
+
+def test_fields_that_say_the_same_or_nothing_in_one_place_are_taken():
+    asked = {"checkpoint_save_s": 2, "write_within_s": 60}
+    both = goodput(saves="asynchronous", reliability=asked | {"saves": "asynchronous"})
+    assert both == goodput(saves="asynchronous", reliability=asked)
+    inside = asked | {"saves": "asynchronous"}
+    assert both.checkpoint_write_s == 60
+    assert goodput(write_within_s=None, reliability=inside).checkpoint_write_s == 60

@@ -1,5 +1,6 @@
 """A run by itself and the same run in a plan have one GPU count, one set of hours, one amount."""
 
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -31,7 +32,7 @@ def a_run(*, price="2.00", question=None, **fields):
     return estimate_training_run(TrainingRunQuestion.model_validate(asked), snapshot())
 
 
-def a_plan(*, price="2.00", **fields):
+def a_plan(*, price="2.00", catalog=None, **fields):
     method = {"kind": "rent", "price_per_gpu_hour": price}
     scenario = {
         "horizon": {"start_month": "2027-01", "month_count": 3},
@@ -39,7 +40,7 @@ def a_plan(*, price="2.00", **fields):
         "pooling": {"kind": "separate"},
         "procurement": [{"pool": "any", "gpu": "any", "method": method}],
     }
-    return estimate_fleet(Scenario.model_validate(scenario), snapshot=snapshot())[0]
+    return estimate_fleet(Scenario.model_validate(scenario), snapshot=catalog or snapshot())[0]
 
 
 SIZINGS = [
@@ -143,3 +144,94 @@ def test_the_nearest_count_that_works_is_named_for_one_that_is_given():
     assert reason.code == "memory"
     assert reason.nearest_fix.startswith("4 GPUs")
     assert a_run(sizing=on(4), **fields).feasible
+
+
+LARGE = {"architecture": "llama-3.1-70b", "sequence_length_tokens": 8192, "training_tokens": 10**12}
+LARGE |= {"global_batch_tokens": 4_194_304, "start_date": "2027-01-10"}
+WARNED = ("deadline_may_be_missed", "implausible_measurement", "published_runs_book_more")
+
+
+def without(*names):
+    """A catalog from before these assumptions."""
+    held = snapshot().assumptions.items()
+    kept = {key: one for key, one in held if not key.startswith(names)}
+    return replace(snapshot(), assumptions=kept)
+
+
+def warned(found):
+    return {one.code: one.message for one in found.advisories if one.code in WARNED}
+
+
+@pytest.mark.parametrize(
+    ("fields", "codes"),
+    [
+        ({"sizing": by("2027-03-31")}, {"deadline_may_be_missed", "published_runs_book_more"}),
+        # 0.85 of the peak is far above what any published run of this kind reached (0.60).
+        (
+            {"sizing": on(512), "speed": {"kind": "mfu", "mfu_fraction": 0.85}},
+            {"implausible_measurement"},
+        ),
+        # 0.40 was measured of such runs many times; a given speed holds what runs book.
+        ({"sizing": on(512), "speed": {"kind": "mfu", "mfu_fraction": 0.40}}, set()),
+        ({"sizing": on(512), "run_multiplier": 2.0}, set()),
+    ],
+)
+def test_a_plan_warns_of_a_run_as_the_run_alone_does(fields, codes):
+    alone = a_run(price="2.40", **LARGE | fields)
+    plan = a_plan(price="2.40", **LARGE | fields)
+    assert set(warned(alone)) == codes
+    assert warned(plan) == warned(alone)
+
+
+def test_a_date_that_is_missed_at_worst_is_late_by_the_high_end_of_the_band():
+    plan = a_plan(price="2.40", **LARGE, sizing=by("2027-03-31"))
+    [run] = plan.training_runs
+    # 10 January to the end of 31 March: 22 + 28 + 31 days of 24 hours.
+    late = run.wall_clock_hours.high - 81 * 24
+    assert f"misses it by {late:,.1f} h" in warned(plan)["deadline_may_be_missed"]
+
+
+def test_the_multiplier_that_is_named_counts_what_such_runs_book():
+    message = warned(a_run(**LARGE, sizing=on(512)))["published_runs_book_more"]
+    named = float(message.split("run_multiplier of ")[1].split(" counts")[0])
+    once, booked = (
+        a_run(**LARGE, sizing=on(512), run_multiplier=factor).gpu_hours for factor in (1, named)
+    )
+    wanted = a_run(**LARGE, sizing=on(512)).booked_gpu_hours.value
+    assert once < wanted
+    assert booked == pytest.approx(wanted, rel=0.005)
+    assert not warned(a_plan(**LARGE, sizing=on(512), run_multiplier=named))
+
+
+def test_a_shared_pool_names_no_count_for_a_date_and_still_warns():
+    scenario = {
+        "horizon": {"start_month": "2027-01", "month_count": 6},
+        "training_runs": [RUN | LARGE | {"sizing": by("2027-03-31")}],
+        "pooling": {"kind": "shared"},
+        "procurement": [{"pool": "any", "gpu": "any", "method": {"kind": "rent"}}],
+    }
+    plan = estimate_fleet(Scenario.model_validate(scenario), snapshot=snapshot())[0]
+    message = warned(plan)["deadline_may_be_missed"]
+    assert "GPUs" not in message
+    assert "training_tokens would hold" in message
+
+
+def test_a_plan_says_what_decoding_a_coded_base_adds_as_the_run_does():
+    fields = {"adapter": {"kind": "qlora", "rank": 16}, "sizing": on(8)}
+    told = [
+        [one.message for one in found.advisories if one.code == "decoding_not_counted"]
+        for found in (a_run(**fields), a_plan(**fields))
+    ]
+    assert told[0] == told[1]
+    assert len(told[0]) == 1
+
+
+def test_an_older_catalog_plans_without_what_it_does_not_know():
+    older = without("training_booked_mfu_fraction", "qlora_decoding_s_per_parameter")
+    plan = a_plan(**LARGE, sizing=on(512), catalog=older)
+    assert plan.feasible
+    assert not warned(plan)
+    coded = {"adapter": {"kind": "qlora", "rank": 16}, "sizing": on(8)}
+    assert "decoding_not_counted" not in {
+        one.code for one in a_plan(**coded, catalog=older).advisories
+    }

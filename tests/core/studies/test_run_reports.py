@@ -25,15 +25,21 @@ def test_a_report_is_held_against_one_figure_everywhere():
     assert wanted.value == booked.value
     assert wanted.low == pytest.approx(min(8 * own.low, booked.low))
     assert wanted.high == pytest.approx(max(8 * own.high, booked.high))
-    for hours in (wanted.value, alone.gpu_hours, wanted.low * 0.99, wanted.high * 1.01):
+    # 80 % are 1.2816 standard deviations to either side and 99 % are 2.5758: the power 2.0099.
+    low, high = (
+        wanted.value * (end / wanted.value) ** (2.5758 / 1.2816)
+        for end in (wanted.low, wanted.high)
+    )
+    for hours in (wanted.value, alone.gpu_hours, low * 1.01, low * 0.99, high * 0.99, high * 1.01):
         found = a_run(question={"reported_gpu_hours": hours}, **EIGHT)
         assert found.reported_over_estimate == pytest.approx(hours / booked.value)
-        is_outside = not wanted.low <= hours <= wanted.high
+        is_outside = not low <= hours <= high
         assert bool(said(found, "implausible_measurement")) == is_outside
         rows, warned, _ = report(EIGHT, gpu_hours=hours, days=hours / 8 / 24)
         assert rows["gpu_hours"].predicted == wanted
-        assert rows["gpu_hours"].is_within_band == (not is_outside)
-        assert rows["days"].is_within_band == (not is_outside)
+        is_within = wanted.low <= hours <= wanted.high
+        assert rows["gpu_hours"].is_within_band == is_within
+        assert rows["days"].is_within_band == is_within
         assert len(warned) == 2 * is_outside
 
 
