@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from service.accuracy.run import read_rows
+from service.accuracy.files import read_rows
 from service.accuracy.training_cases import Unpredictable, prepare
 from service.accuracy.training_memory import memory_kind, predicted_memory
 from service.accuracy.training_rows import SPEED_KINDS, training_row

@@ -15,7 +15,7 @@ import logging
 import numpy as np
 
 from benchmarks.fit_training import FOLDS_FILE, Rows, described, snapshot_of_today
-from service.accuracy.run import read_rows
+from service.accuracy.files import read_rows
 from service.accuracy.training import cross_validate_training
 from service.accuracy.training_run import token_rate
 

@@ -132,6 +132,7 @@ def _add_accuracy(commands: argparse._SubParsersAction[argparse.ArgumentParser])
 
 
 def _accuracy(arguments: argparse.Namespace) -> int:
+    from service.accuracy.files import UnreadableFile
     from service.accuracy.report import as_text, document
     from service.accuracy.run import accuracy
 
@@ -142,12 +143,15 @@ def _accuracy(arguments: argparse.Namespace) -> int:
             training=arguments.training,
             serving=arguments.serving,
         )
+    except UnreadableFile as error:
+        raise CommandError(str(error), exit_code=WRONG_INPUT) from error
     except (OSError, KeyError, ValueError) as error:
         raise CommandError(
             f"a file of rows cannot be read: {error!r}", exit_code=WRONG_INPUT
         ) from error
     report = document(scores, with_rows=arguments.rows)
-    print(json.dumps(report, indent=1) if arguments.json else as_text(report))
+    as_json = arguments.json
+    print(json.dumps(report, indent=1, allow_nan=False) if as_json else as_text(report))
     return 0
 
 

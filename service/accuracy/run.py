@@ -1,10 +1,10 @@
 """Scoring of files, or of the project's own validation set when none is given."""
 
-import csv
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
+from service.accuracy.files import SERVING_COLUMNS, TRAINING_COLUMNS, read_rows
 from service.accuracy.scoring import FileScore
 from service.accuracy.serving.score import (
     cross_validate_serving,
@@ -13,15 +13,6 @@ from service.accuracy.serving.score import (
 )
 from service.accuracy.training import cross_validate_training, score_training
 from service.catalog.resolve import snapshot_from_folder
-
-FileRows = list[dict[str, str]]
-"""Rows of a CSV file by column name."""
-
-
-def read_rows(path: Path) -> FileRows:
-    """Rows of a CSV file."""
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file, restval=""))
 
 
 def accuracy(
@@ -34,6 +25,9 @@ def accuracy(
         as_of_date: Day whose dated facts are used.
         training: File of training rows.
         serving: File of serving rows.
+
+    Raises:
+        UnreadableFile: If a file holds no such rows.
     """
     snapshot = snapshot_from_folder(root / "catalog", as_of_date)
     scores: list[FileScore] = []
@@ -50,8 +44,8 @@ def accuracy(
         scores.append(cross_validate_serving(rows, folds, snapshot))
         scores.append(score_roofline(rows, snapshot))
     if training is not None:
-        scores.append(score_training(read_rows(training), snapshot))
+        scores.append(score_training(read_rows(training, TRAINING_COLUMNS), snapshot))
     if serving is not None:
-        rows = read_rows(serving)
+        rows = read_rows(serving, SERVING_COLUMNS)
         scores += [score_serving(rows, snapshot), score_roofline(rows, snapshot)]
     return scores

@@ -8,6 +8,23 @@ import numpy as np
 
 FileKind = Literal["training", "serving"]
 ALL = "all"
+UNUSABLE = "measured value not usable"
+SMALLEST, LARGEST = 1e-100, 1e100
+"""Far beyond anything measured; the ratio of two numbers between them is finite."""
+
+
+UNFORESEEN = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError)
+"""Faults of cells that nobody foresaw: they cost their own row only."""
+
+
+def unforeseen(fault: Exception) -> str:
+    """Why a row with such a cell is not predicted."""
+    return f"its cells cannot be used: {type(fault).__name__}"
+
+
+def is_usable(value: float) -> bool:
+    """True for a number that can be compared with another."""
+    return SMALLEST <= value <= LARGEST
 
 
 @dataclass(frozen=True)

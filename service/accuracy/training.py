@@ -4,7 +4,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from service.accuracy.scoring import FileScore, ScoredRow, Split, UnpredictedRow
+from service.accuracy.scoring import (
+    UNFORESEEN,
+    FileScore,
+    ScoredRow,
+    Split,
+    UnpredictedRow,
+    is_usable,
+    unforeseen,
+)
 from service.accuracy.training_cases import PreparedRow, Unpredictable, prepare
 from service.accuracy.training_memory import predicted_memory
 from service.accuracy.training_rows import SPEED_KINDS, TrainingRow, training_row
@@ -66,11 +74,16 @@ def _read(records: Records) -> tuple[list[TrainingRow], list[UnpredictedRow]]:
     """Rows of a file, and those in which nothing was measured."""
     rows, unread = [], []
     for number, record in enumerate(records, start=1):
+        name, kind = record.get("id") or "", record.get("kind") or "unknown"
+        is_named = name.isprintable() and bool(name.strip())
         try:
-            rows.append(training_row(record))
-        except (ValueError, KeyError) as fault:
-            name = record.get("id") or f"row {number}"
-            unread.append(UnpredictedRow(name, record.get("kind") or "unknown", str(fault)))
+            row = training_row(record)
+            if not is_named:
+                raise ValueError("its id is empty or holds what cannot be printed")
+            rows.append(row)
+        except UNFORESEEN as fault:
+            why = str(fault) if type(fault) in {ValueError, KeyError} else unforeseen(fault)
+            unread.append(UnpredictedRow(name if is_named else f"row {number}", kind, why))
     return rows, unread
 
 
@@ -94,10 +107,8 @@ def _predict(
             unpredicted.append(UnpredictedRow(row.id, row.kind, str(reason)))
         except CoreError as error:
             unpredicted.append(UnpredictedRow(row.id, row.kind, error.message[:120]))
-        except (ValueError, TypeError, LookupError, ArithmeticError) as fault:
-            # Cells that nobody foresaw cost their own row only.
-            why = f"its cells cannot be used: {type(fault).__name__}"
-            unpredicted.append(UnpredictedRow(row.id, row.kind, why))
+        except UNFORESEEN as fault:
+            unpredicted.append(UnpredictedRow(row.id, row.kind, unforeseen(fault)))
     return scored, unpredicted
 
 
@@ -122,6 +133,8 @@ def _scored(row: TrainingRow, recorder: Recorder) -> ScoredRow:
 def _entry(
     row: TrainingRow, prepared: PreparedRow | None, found: Range, *, higher: bool = True
 ) -> ScoredRow:
+    if not is_usable(found.value):
+        raise Unpredictable("no finite estimate")
     split = Split(stack=row.stack)
     if prepared is not None:
         mixture = "moe" if prepared.architecture.is_mixture else "dense"

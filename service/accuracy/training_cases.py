@@ -105,7 +105,7 @@ class PreparedRow:
             adapter = Adapter(kind=row.layout["method"], rank=int(row.layout.get("rank") or 16))
         return TrainingRun.model_validate(
             {
-                "name": row.id,
+                "name": "published run",
                 "architecture": self.architecture,
                 "gpu": self.gpu,
                 "training_tokens": max(1, round(row.tokens or 1)),

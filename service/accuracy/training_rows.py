@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.accuracy import training_names as names
+from service.accuracy.files import EXTRA
+from service.accuracy.scoring import UNUSABLE, is_usable
 from service.core.scenarios.stacks import SoftwareStack
 
 QUALITY = re.compile(r"^q=([A-Z])")
@@ -176,18 +178,25 @@ def training_row(record: Mapping[str, str]) -> TrainingRow:
     """A row of the file.
 
     Raises:
-        ValueError: If nothing was measured.
+        ValueError: If nothing was measured, or a cell makes the whole row unreadable.
     """
+    if record.get(EXTRA):
+        raise ValueError("more cells than columns")
     value = names.number(record.get("measured_value"))
     if value is None or value <= 0:
         raise ValueError(f"nothing was measured: {record.get('measured_value')!r}")
+    if not is_usable(value):
+        raise ValueError(UNUSABLE)
+    tokens = names.number(record.get("tokens"))
+    if tokens is not None and not is_usable(max(tokens, 1.0)):
+        raise ValueError("tokens not usable")
     cell = {name: text or "" for name, text in record.items()}
     return TrainingRow(
         id=cell["id"],
         kind=cell["kind"],
         model=cell.get("model") or "unnamed",
         shape=names.shape(cell.get("arch")),
-        tokens=names.number(cell.get("tokens")),
+        tokens=tokens,
         sequence_tokens=names.sequence(cell.get("seq_len")),
         micro_batch=names.count(cell.get("micro_batch")),
         global_batch=names.count(cell.get("global_batch")),

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from service.accuracy.scoring import ScoredRow, UnpredictedRow
+from service.accuracy.scoring import UNFORESEEN, ScoredRow, UnpredictedRow, unforeseen
 from service.accuracy.training_cases import PreparedRow, Unpredictable, prepare
 from service.accuracy.training_memory import memory_terms
 from service.accuracy.training_names import gpu_key
@@ -45,15 +45,26 @@ def warnings_of(
     for row in rows:
         if row.id in found:
             continue
-        if contradicts_itself(row, recorder):
-            found[row.id] = "its TFLOP/s and MFU belong to no peak of the GPU"
-        elif is_too_large(row, recorder):
-            found[row.id] = "its sizes do not fit the GPU"
+        doubt = _own_doubt(row, recorder)
+        if doubt:
+            found[row.id] = doubt
         elif row.id in repeated:
             found[row.id] = f"repeats {repeated[row.id]}"
         elif row.id in outside:
             found[row.id] = "outside of the band"
     return found
+
+
+def _own_doubt(row: TrainingRow, recorder: Recorder) -> str | None:
+    """Why a row is doubted by what it says itself."""
+    try:
+        if contradicts_itself(row, recorder):
+            return "its TFLOP/s and MFU belong to no peak of the GPU"
+        if is_too_large(row, recorder):
+            return "its sizes do not fit the GPU"
+    except UNFORESEEN as fault:
+        return unforeseen(fault)
+    return None
 
 
 def repeats(rows: Iterable[TrainingRow]) -> Mapping[str, str]:

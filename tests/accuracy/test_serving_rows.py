@@ -5,7 +5,7 @@ from datetime import date
 import numpy as np
 import pytest
 
-from service.accuracy.run import read_rows
+from service.accuracy.files import EXTRA, read_rows
 from service.accuracy.serving.engines import engine_of
 from service.accuracy.serving.rows import resolved
 from service.accuracy.serving.score import score_roofline, score_serving
@@ -144,6 +144,8 @@ def test_a_release_of_the_same_shape_is_known(name, key):
     ("column", "written"),
     [
         *(("tp", text) for text in ("nan", "inf", "-1", "4x2", "2.5")),
+        *((name, "9" * 400) for name in ("tp", "pp", "ep", "dp")),
+        ("tp", "9" * 5000),
         *(("gpu_count", text) for text in ("nan", "inf", "-8")),
         *(("isl", text) for text in ("nan", "inf", "-5", "~512", "1k")),
         ("request_rate_qps", "-1"),
@@ -168,6 +170,31 @@ def test_a_number_may_have_thousands_and_a_degree_its_column():
 @pytest.mark.parametrize("written", ["", "nan", "0", "-3", "n/a", "fast"])
 def test_a_row_without_a_measured_value_is_not_scored(written):
     assert "measured" in reason(measured_value=written)
+
+
+@pytest.mark.parametrize("written", ["1e-320", "1e300"])
+def test_a_measured_value_beyond_all_measurement_is_not_compared(written):
+    assert reason(measured_value=written) == "measured value not usable"
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        ({"quality": "D"}, "quality is none of A, B and C"),
+        ({"quality": "good"}, "quality is none of A, B and C"),
+        ({EXTRA: "beyond"}, "more cells than columns"),
+    ],
+)
+def test_no_row_vanishes_without_a_reason(cells, said):
+    assert reason(**cells) == said
+    assert not score_roofline([row(**cells)], SNAPSHOT).scored
+
+
+def test_words_that_nobody_foresaw_cost_their_own_row_only():
+    odd = row(id="2", note="TPOT<=1.2.3ms", concurrency_or_batch="SLA")
+    score = score_serving([row(), odd], SNAPSHOT)
+    assert [each.id for each in score.scored] == ["1"]
+    assert [each.reason for each in score.unpredicted] == ["its cells cannot be used: ValueError"]
 
 
 @pytest.mark.parametrize("written", ["{", "null", "[]", '{"layers": "32", "hidden": "big"}'])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from service.accuracy import training_names as names
+from service.accuracy.files import EXTRA
 from service.accuracy.training import score_training
 from service.accuracy.training_cases import prepare
 from service.accuracy.training_rows import training_row
@@ -144,10 +145,33 @@ def test_odd_cells_cost_no_prediction(cells):
         ({"measured_metric": "loss"}, "no estimate of loss"),
         ({"parallelism": {"tp": 3, "dp": 8}}, "illegal layout: sizes multiply to 24, not to 8"),
         ({"precision": "float32"}, "no training_gemm_fraction.hopper"),
+        ({"measured_value": "1e400"}, "measured value not usable"),
+        ({"measured_value": "9" * 400}, "measured value not usable"),
+        ({"measured_value": "1e-320"}, "measured value not usable"),
+        ({"tokens": "1e400"}, "tokens not usable"),
+        ({"tokens": "9" * 400}, "tokens not usable"),
+        ({"arch": '{"hidden": 1e400}'}, "its cells cannot be used: OverflowError"),
+        ({"parallelism": "[" * 100_000}, "its cells cannot be used: RecursionError"),
+        ({EXTRA: "beyond"}, "more cells than columns"),
     ],
 )
 def test_what_is_not_predicted_says_why(cells, said):
     assert reason(**cells).startswith(said)
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\0b"])
+def test_a_row_without_a_name_costs_only_itself(name):
+    found = scored(record(id="first"), record(id=name))
+    assert [row.id for row in found.scored] == ["first"]
+    [row] = found.unpredicted
+    assert (row.id, row.reason) == ("row 2", "its id is empty or holds what cannot be printed")
+
+
+def test_numbers_that_no_check_can_use_are_a_doubt_of_their_row_alone():
+    note = "q=A; 1.2.3 TFLOP/s at 40 % MFU"
+    found = scored(record(), record(id="2", note=note))
+    assert len(found.scored) == 2
+    assert found.warnings["2"] == "its cells cannot be used: ValueError"
 
 
 def test_a_row_without_columns_is_named_by_its_number():

@@ -9,8 +9,8 @@ Row = Mapping[str, str]
 UNSTATED = {"", "-", "?", "auto", "n/a", "na", "none", "not stated", "unknown", "unspecified"}
 """What says that a value is not known."""
 THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+(\.\d+)?")
-COUNT = r"(?:{name}[ =]*)?(\d+)(?:\.0*)?\??"
-"""A whole number, with the name of its column before it or a doubt behind it."""
+COUNT = r"(?:{name}[ =]*)?0*(\d{1,9})(?:\.0*)?\??"
+"""A whole number below a billion, with the name of its column before it or a doubt behind it."""
 
 
 class Unpredictable(Exception):

@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 
+from service.accuracy.scoring import UNUSABLE, is_usable
 from service.accuracy.serving.architecture import architecture_of
 from service.accuracy.serving.cells import (
     Row,
@@ -125,6 +126,8 @@ def resolved(row: Row, snapshot: CatalogSnapshot, recorder: Recorder) -> Serving
     measured = positive(row, "measured_value")
     if measured is None:
         raise Unpredictable("measured value not stated")
+    if not is_usable(measured):
+        raise Unpredictable(UNUSABLE)
     return ServingRow(
         row=row,
         measured=measured,

@@ -6,7 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from service.accuracy.scoring import FileScore, ScoredRow, Split, UnpredictedRow
+from service.accuracy.files import EXTRA
+from service.accuracy.scoring import (
+    UNFORESEEN,
+    FileScore,
+    ScoredRow,
+    Split,
+    UnpredictedRow,
+    is_usable,
+    unforeseen,
+)
 from service.accuracy.serving.cells import Row, Unpredictable, text
 from service.accuracy.serving.fit import FactorLookup, HeldOut, folds_of
 from service.accuracy.serving.predict import predicted
@@ -77,9 +86,9 @@ def score_roofline(rows: Sequence[Row], snapshot: CatalogSnapshot) -> FileScore:
             continue
         try:
             value = plain_roofline(case, recorder)
-        except Unpredictable:
+        except (Unpredictable, *UNFORESEEN):
             continue
-        if value is not None and np.isfinite(value) and value > 0:
+        if value is not None and is_usable(value):
             scored.append(_scored(case, value, np.zeros(2), suffix="_plain_roofline"))
     return FileScore(file="serving", scored=tuple(scored), by_group=True, is_floor=True)
 
@@ -88,12 +97,19 @@ def _resolved(
     row: Row, snapshot: CatalogSnapshot, recorder: Recorder
 ) -> ServingRow | UnpredictedRow | None:
     """The row resolved, why it cannot be, or None for a row that is not to be scored."""
-    if (text(row, "quality") or "A").upper() not in {"A", "B"}:
+    quality = (text(row, "quality") or "A").upper()
+    if quality == "C":
         return None
+    if row.get(EXTRA):
+        return UnpredictedRow(row["id"], row["kind"], "more cells than columns")
+    if quality not in {"A", "B"}:
+        return UnpredictedRow(row["id"], row["kind"], "quality is none of A, B and C")
     try:
         return resolved(row, snapshot, recorder)
     except Unpredictable as missing:
         return UnpredictedRow(row["id"], row["kind"], missing.reason)
+    except UNFORESEEN as fault:
+        return UnpredictedRow(row["id"], row["kind"], unforeseen(fault))
 
 
 def score_with(
@@ -132,10 +148,12 @@ def _estimate(case: ServingRow, factors: Factors, recorder: Recorder) -> ScoredR
         band = _band(case, Lookup(recorder, engine))
     except Unpredictable as missing:
         return UnpredictedRow(case.row["id"], case.row["kind"], missing.reason)
+    except UNFORESEEN as fault:
+        return UnpredictedRow(case.row["id"], case.row["kind"], unforeseen(fault))
     except NoConstants:
         reason = f"no constants of GPU class {case.shape.gpu.gpu_class}"
         return UnpredictedRow(case.row["id"], case.row["kind"], reason)
-    if not (np.isfinite(value) and value > 0):
+    if not is_usable(value):
         return UnpredictedRow(case.row["id"], case.row["kind"], "no finite estimate")
     return _scored(case, value, band)
 
