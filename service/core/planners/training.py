@@ -21,7 +21,8 @@ from service.core.run.hours import RunHours, run_hours
 from service.core.run.rates import rate_of, untrainable
 from service.core.scenarios.scenario import Horizon
 from service.core.scenarios.training_run import TrainingRun
-from service.core.sizing.solve import count_for_budget, count_for_deadline, tokens_for
+from service.core.sizing.budget import count_for_budget
+from service.core.sizing.solve import count_for_deadline, tokens_for
 from service.core.snapshot import CatalogSnapshot
 from service.core.units import SECONDS_PER_HOUR
 from service.core.value import MAX_TOKENS

@@ -50,7 +50,7 @@ class BudgetSizing(Value):
     """Spend at most so much; the GPU count is the answer.
 
     Without a date the count that ends the run soonest within the amount, however little the last
-    GPUs gain; with one the fewest GPUs that end it in time, if they cost no more than the amount.
+    GPUs gain; with one the fewest GPUs that end it in time for no more than the amount.
     Where the layers are not known, counts end at one rented instance for each sequence of a batch:
     a measured speed says nothing of how far it scales.
     """

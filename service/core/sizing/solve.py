@@ -1,5 +1,6 @@
-"""GPUs for a date or a budget, tokens for GPUs and either; or what would have to change."""
+"""GPUs for a date, tokens for GPUs and a date or an amount; or what would have to change."""
 
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from math import ceil
 
@@ -12,7 +13,7 @@ from service.core.run.case import RunCase
 from service.core.run.changes import usable_counts
 from service.core.run.choice import Choice, choose, least_gpu_count
 from service.core.run.rates import rate_of
-from service.core.scenarios.training_run import BudgetSizing, TokensSizing
+from service.core.scenarios.training_run import TokensSizing
 from service.core.sizing.search import (
     MOMENT_H,
     evenly_dividing,
@@ -33,8 +34,9 @@ SLOW_GROWTH = 1.005
 """The same where more GPUs may take fewer GPU-hours, so that none can be passed over by its own."""
 LESS = 0.999
 """Tokens that are named for an amount are this share of what it pays in proportion: prices move."""
-MOST_HOURS = 8.7e6
-"""A thousand years: beyond it no date is named. [h]"""
+LAST_DAY = date(2100, 12, 30)
+"""Last day on which a run may end."""
+NOTHING_HELPS = "a faster GPU, a cheaper one or an earlier start: no other amount or date does"
 
 
 def count_for_deadline(case: RunCase, start: datetime, finish_date: date) -> Choice | Infeasibility:
@@ -45,30 +47,30 @@ def count_for_deadline(case: RunCase, start: datetime, finish_date: date) -> Cho
     Raises:
         NoConstants: If the speed cannot be estimated on this GPU.
     """
-    available = _hours_until(finish_date, start)
+    available = hours_until(finish_date, start)
     best_rate = _best_rate(case)
-    refused = _refused_at_any_count(case)
+    refused = refused_at_any_count(case)
     if refused is not None:
         return refused
     found = _in_time(case, available, best_rate) if available > 0 else None
     if found is not None:
         return _as_chosen(case, found, available)
-    counts = _counts(case)
+    counts = solvable_counts(case)
     soonest = quickest(case, _likely_quickest(case, counts), best_rate)
     if soonest is None:
         why = choose(case, counts[-1] if counts else case.gpu_multiple)
-        return why if isinstance(why, Infeasibility) else _no_count(case)
+        return why if isinstance(why, Infeasibility) else no_count(case)
     if available > 0 and in_time(case, soonest, available):
         smaller = smaller_in_time(case, counts, available, first=soonest, best_rate=soonest.rate)
         return _as_chosen(case, smaller, available)
-    return _too_late(case, soonest, start, finish_date, available)
+    return _too_late(case, soonest, start, finish_date, counts)
 
 
 def _in_time(case: RunCase, available: float, best_rate: float) -> Choice | None:
     """The smallest usable count on which a run ends within some hours, None where none is found."""
     least = _least_count(case, available, best_rate)
     if case.layouts is not None:
-        counts = [count for count in _counts(case) if count >= least]
+        counts = [count for count in solvable_counts(case) if count >= least]
         return smallest_in_time(case, counts, available, best_rate)
     count = _whole(max(least, least_gpu_count(case)), case.gpu_multiple)
     while count <= MAX_COUNT:
@@ -101,74 +103,6 @@ def _as_chosen(case: RunCase, found: Choice, available: float) -> Choice:
     return chosen if is_met and isinstance(chosen, Choice) else found
 
 
-def count_for_budget(
-    case: RunCase,
-    start: datetime,
-    sizing: BudgetSizing,
-    spending: Spending,
-    *,
-    until: datetime | None = None,
-) -> Choice | Infeasibility:
-    """GPUs on which a run costs at most an amount: those that end it soonest, or just in time.
-
-    Without a date, GPU counts over the whole range are judged by their own hours: more GPUs end a
-    run sooner and take more GPU-hours, since speed and goodput fall.
-
-    Args:
-        case: The run.
-        start: When it starts.
-        sizing: The amount, and the date where there is one.
-        spending: What its GPUs cost.
-        until: End of the horizon; counts that would outlive it are left out where others do not.
-
-    Raises:
-        NoConstants: If the speed cannot be estimated on this GPU.
-    """
-    budget = float(sizing.amount)
-    later = None
-    if sizing.finish_date is not None:
-        found = count_for_deadline(case, start, sizing.finish_date)
-        choices = [] if isinstance(found, Infeasibility) else [(hours_of(case, found), found)]
-    else:
-        found = _refused_at_any_count(case) or _no_count(case)
-        choices = _ending(_sampled(case), start, until)
-    if not choices and isinstance(found, Infeasibility):
-        return found
-    ending = [pair for pair in choices if pair[0] < float("inf")]
-    if not ending:
-        return choices[0][1]  # failures come faster than it recovers, on any count
-    choices = ending
-    costs = [spending.amount(choice.gpu_count, start, hours) for hours, choice in choices]
-    affordable = [pair for pair, cost in zip(choices, costs, strict=True) if cost <= budget]
-    if affordable:
-        return min(affordable, key=lambda pair: pair[0])[1]
-    if sizing.finish_date is not None:
-        later = _affordable_date(case, start, budget, spending)
-    cost, (_, cheapest) = min(zip(costs, choices, strict=True), key=lambda pair: pair[0])
-    return _too_dear(case, budget, cost, cheapest, later)
-
-
-def _sampled(case: RunCase) -> list[tuple[float, Choice]]:
-    """Hours of counts over the range that a run can use.
-
-    Without layers known, a node for each sequence of a batch is the most that helps.
-    """
-    batch = case.run.global_batch_tokens // case.run.sequence_length_tokens
-    most = MAX_COUNT if case.layouts is not None else case.gpu_multiple * batch
-    tried = (fitting(case, count) for count in sampled(_counts(case)) if count <= most)
-    return [(hours_of(case, found), found) for found in tried if found is not None]
-
-
-def _ending(
-    choices: list[tuple[float, Choice]], start: datetime, until: datetime | None
-) -> list[tuple[float, Choice]]:
-    """Those that end by a moment; all where none does."""
-    if until is None:
-        return choices
-    available = (until - start).total_seconds() / SECONDS_PER_HOUR
-    return [pair for pair in choices if pair[0] <= available - MOMENT_H] or choices
-
-
 def tokens_for(
     case: RunCase, start: datetime, sizing: TokensSizing, spending: Spending | None
 ) -> tuple[Choice, int] | Infeasibility:
@@ -182,7 +116,7 @@ def tokens_for(
         return found
     limits = []
     if sizing.finish_date is not None:
-        limits.append((_hours_until(sizing.finish_date, start), f"end of {sizing.finish_date}"))
+        limits.append((hours_until(sizing.finish_date, start), f"end of {sizing.finish_date}"))
     if sizing.amount is not None and spending is not None:
         lasting = spending.hours(sizing.gpu_count, start, float(sizing.amount))
         limits.append((lasting, f"amount of {sizing.amount}"))
@@ -204,59 +138,29 @@ def tokens_for(
     )
 
 
-def _no_count(case: RunCase) -> Infeasibility:
+def no_count(case: RunCase) -> Infeasibility:
     """No number of GPUs has a layout that is legal and fits."""
     fix = "another global_batch_tokens, or a layout of auto: no GPU count is legal and fits"
     return case.refusal("layout", "a legal GPU count in whole instances", fix)
 
 
-def _affordable_date(
-    case: RunCase, start: datetime, budget: float, spending: Spending
-) -> date | None:
-    """The earliest day by which some GPU count ends the run within an amount."""
-    ends = [
-        hours
-        for hours, choice in _sampled(case)
-        if spending.amount(choice.gpu_count, start, hours) <= budget
-    ]
-    return (start + timedelta(hours=min(*ends, MOST_HOURS))).date() if ends else None
-
-
-def _too_dear(
-    case: RunCase, budget: float, cost: float, cheapest: Choice, later: date | None
-) -> Infeasibility:
-    """By how much the cheapest count exceeds an amount, and what would do."""
-    fixes = [f"amount {ceil(cost)} on {cheapest.gpu_count} GPUs"]
-    if later is not None:
-        fixes.append(f"finish_date {later}, on fewer GPUs")
-    fixes.append(f"training_tokens {int(case.run.tokens * budget / cost * LESS):,}")
-    return case.refusal(
-        "budget",
-        "amount of the sizing",
-        " or ".join(fixes),
-        needed=cost,
-        available=budget,
-        unit="currency",
-    )
-
-
-def _hours_until(finish_date: date, start: datetime) -> float:
+def hours_until(finish_date: date, start: datetime) -> float:
     """Hours from a moment to the end of a day. [h]"""
     end = midnight(finish_date) + timedelta(days=1)
     return (end - start).total_seconds() / SECONDS_PER_HOUR
 
 
-def _refused_at_any_count(case: RunCase) -> Infeasibility | None:
+def refused_at_any_count(case: RunCase) -> Infeasibility | None:
     """Why no number of GPUs will do: what does not fit spread over the most fits on none fewer."""
     if case.layouts is None:
         return None
-    counts = _counts(case)
+    counts = solvable_counts(case)
     found = choose(case, counts[-1]) if counts else None
     memory = isinstance(found, Infeasibility) and found.code == "memory"
     return found if isinstance(found, Infeasibility) and memory else None
 
 
-def _counts(case: RunCase) -> list[int]:
+def solvable_counts(case: RunCase) -> list[int]:
     """GPU counts that may be solved for, in whole multiples of what is rented, ascending.
 
     Where no legal count is such a multiple, all legal ones: the last instance is then not full.
@@ -294,27 +198,59 @@ def _whole(count: float, multiple: int) -> int:
     return ceil(count / multiple) * multiple
 
 
+def with_tokens(case: RunCase, tokens: int) -> RunCase:
+    """The same run of so many tokens."""
+    return replace(case, run=case.run.model_copy(update={"training_tokens": tokens}))
+
+
+def end_day(case: RunCase, choice: Choice, start: datetime) -> date | None:
+    """Day on which a run ends on so many GPUs; None where no answer reaches so far."""
+    hours = hours_of(case, choice) + MOMENT_H
+    if hours >= hours_until(LAST_DAY, start):
+        return None
+    return (start + timedelta(hours=hours)).date()
+
+
 def _too_late(
     case: RunCase,
     soonest: Choice,
     start: datetime,
     finish_date: date,
-    available: float,
+    counts: list[int],
 ) -> Infeasibility:
     """By how much the fastest count misses the date, and which date or tokens it could meet."""
+    available = hours_until(finish_date, start)
     limit, hours = f"end of {finish_date}", hours_of(case, soonest)
     if hours == float("inf"):
         fix = "no legal GPU count ends the run at all: give reliability with fewer or shorter stops"
-        fitted = (fitting(case, count) for count in _counts(case))
+        fitted = (fitting(case, count) for count in counts)
         least = next((choice.gpu_count for choice in fitted if choice), soonest.gpu_count)
         fix += f"; on {least:,} GPUs {ways_to_end(case.failures, least)}"
         return case.refusal("deadline", limit, fix, available=max(0.0, available), unit="h")
-    date_that_works = (start + timedelta(hours=min(hours, MOST_HOURS))).date()
-    fixes = [f"finish_date {date_that_works} on {soonest.gpu_count} GPUs"]
-    if available > 0:
-        tokens = int(case.run.tokens * (available - MOMENT_H) / hours)
-        if tokens > 0:
-            fixes.append(f"training_tokens {tokens:,} by {finish_date}")
+    fixes = []
+    day = end_day(case, soonest, start)
+    if day is not None:
+        until, rate = hours_until(day, start), soonest.rate
+        fewest = _in_time(case, until, _best_rate(case)) or smaller_in_time(
+            case, counts, until, first=soonest, best_rate=rate
+        )
+        fixes.append(f"finish_date {day} on {fewest.gpu_count} GPUs")
+    tokens = _tokens_in_time(case, soonest, available)
+    if tokens is not None:
+        fixes.append(f"training_tokens {tokens:,} by {finish_date}")
+    fix = " or ".join(fixes) or NOTHING_HELPS
     return case.refusal(
-        "deadline", limit, " or ".join(fixes), needed=hours, available=max(0.0, available), unit="h"
+        "deadline", limit, fix, needed=hours, available=max(0.0, available), unit="h"
     )
+
+
+def _tokens_in_time(case: RunCase, choice: Choice, available: float) -> int | None:
+    """Most tokens that so many GPUs train on within some hours; None where not even one step is."""
+    if available <= MOMENT_H:
+        return None
+    in_proportion = case.run.tokens * (available - MOMENT_H) / hours_of(case, choice)
+    for share in (1.0, LESS):
+        tokens = max(case.run.global_batch_tokens, int(in_proportion * share))
+        if in_time(with_tokens(case, tokens), choice, available):
+            return tokens
+    return None

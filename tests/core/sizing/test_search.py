@@ -5,7 +5,7 @@ import pytest
 from service.core.run.choice import Choice, choose
 from service.core.sizing import search
 from service.core.sizing.search import fitting, hours_of, in_time, quickest, smallest_in_time
-from service.core.sizing.solve import _counts
+from service.core.sizing.solve import solvable_counts
 from tests.core.training_runs import case_of, given, on
 
 RUNS = [
@@ -26,7 +26,7 @@ def counted(monkeypatch):
 @pytest.mark.parametrize("hours", [300, 1500, 20_000])
 def test_the_smallest_count_in_time_is_that_of_trying_all(fields, hours, monkeypatch):
     case = case_of(**fields, training_tokens=2 * 10**12, global_batch_tokens=960 * 8192)
-    counts = _counts(case)
+    counts = solvable_counts(case)
     ceiling = case.speed.ceiling_rate(case.recorder.off())
     tried = counted(monkeypatch)
     found = smallest_in_time(case, counts, hours, ceiling)
@@ -61,7 +61,7 @@ def test_a_named_layout_is_searched_for_as_it_is_named():
 
 def test_the_quickest_count_is_found_without_trying_the_slow_ones(monkeypatch):
     case = case_of(architecture="llama-3.1-8b", sizing=on(8))
-    counts = _counts(case)
+    counts = solvable_counts(case)
     ceiling = case.speed.ceiling_rate(case.recorder.off())
     tried = counted(monkeypatch)
     found = quickest(case, counts, ceiling)
