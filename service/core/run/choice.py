@@ -265,7 +265,9 @@ def _illegal(
     near = _nearest_legal(case, layouts, given, gpu_count)
     fixes = [f"on {gpu_count} GPUs: {described(near.layout())}"] if near else []
     if fault.limit in BATCH_RULES and (batch := _nearest_batch(case, layouts, gpu_count)):
-        fixes.insert(0, batch)
+        # Another batch may be had on other GPUs than these where their number is solved for.
+        is_open = case.run.given_gpu_count is None
+        fixes.insert(0, f"{batch} on {gpu_count} GPUs" if is_open else batch)
     counts = rules.usable_gpu_counts(layouts.degrees)
     works = [
         next((str(n) for n in side[:FIX_ATTEMPTS] if _works(case, layouts, n)), None)

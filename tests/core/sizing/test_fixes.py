@@ -6,6 +6,7 @@ from datetime import date
 import pytest
 
 from tests.core.training_questions import a_run
+from tests.core.training_runs import given, on
 
 RUN = {"start_date": "2027-01-01", "training_tokens": 270_370_539_475}
 MEASURED = {"architecture": None, "speed": {"kind": "measured", "tokens_per_s_per_gpu": 1000}}
@@ -96,3 +97,16 @@ def test_less_than_a_step_is_no_number_of_tokens_to_name():
     # One step of 4,194,304 tokens takes 4,194 GPU-seconds at 1,000 a second: 2.91 at 2.50 an hour.
     refused = sized("2.50", **MEASURED | {"training_tokens": 10**9})
     assert "training_tokens" not in refused.infeasibilities[0].nearest_fix
+
+
+def test_another_batch_is_named_with_the_gpus_on_which_the_layout_takes_it():
+    # Copies of 8 GPUs take 3 sequences at a time: 512 sequences are no whole number of threes.
+    layout = given(tensor_parallel=8, micro_batch_sequences=3)
+    refused = sized(None, "2027-03-31", layout=layout)
+    fix = refused.infeasibilities[0].nearest_fix.split("; or ")[0]
+    batch, count = re.fullmatch(
+        r"global_batch_tokens ([\d,]+) \(\d+ sequences\) on (\d+) GPUs", fix
+    ).groups()
+    tokens = int(batch.replace(",", ""))
+    found = a_run(layout=layout, global_batch_tokens=tokens, sizing=on(int(count)))
+    assert found.feasible
