@@ -6,7 +6,7 @@ from itertools import islice
 
 from service.core.estimates import Infeasibility
 from service.core.failures.model import NEVER, FailureModel, exactly
-from service.core.value import LARGEST
+from service.core.value import LARGEST, SMALLEST
 
 ENOUGH_GOODPUT = (0.5, 0.1, 0.01)
 """Shares of the time that a named change leaves; the largest that any single change reaches."""
@@ -163,12 +163,17 @@ def _more_bandwidth(model: FailureModel) -> Iterator[Change]:
         yield f"checkpoint_storage of {' and '.join(said)}", replace(model, writing=more)
 
 
+def _scaled(rate: float, share: float) -> float:
+    """A share of a rate, as small as a request may name one."""
+    return max(_rounded(rate * share), SMALLEST) if rate else 0.0
+
+
 def _fewer_stops(model: FailureModel, gpu_count: int) -> Iterator[Change]:
     """Rates of everything that stops the run, all in proportion, at their best interval."""
     for share in SHARES:
-        rate = _rounded(model.failures_per_1000_node_days.value * share)
-        spot = _rounded(model.spot_interruptions_per_1000_node_days * share)
-        taken = _rounded(model.preemptions_per_day * share)
+        rate = _scaled(model.failures_per_1000_node_days.value, share)
+        spot = _scaled(model.spot_interruptions_per_1000_node_days, share)
+        taken = _scaled(model.preemptions_per_day, share)
         named = {
             "failures_per_1000_node_days": rate,
             "spot_interruptions_per_1000_node_days": spot,

@@ -41,6 +41,7 @@ from service.core.pooling.workloads import (
 from service.core.recorder import Recorder
 from service.core.scenarios.procurement import PoolKind
 from service.core.scenarios.scenario import Scenario
+from service.core.value import LAST_MONTH
 
 Multiple = Callable[[PoolKind, Gpu], int]
 SiteOf = Callable[[PoolKind, Gpu], str | None]
@@ -308,7 +309,8 @@ class _Planning:
         """Months of a horizon in which a run ends, where a horizon can be so long. [count]"""
         hours = self.timeline.hour_of(need.start) + need.wall_clock_hours.value
         first = month_index(self.timeline.months[0])
-        for count in range(1, MAX_MONTH_COUNT + 1):
+        most = min(MAX_MONTH_COUNT, month_index(LAST_MONTH) - first + 1)
+        for count in range(1, most + 1):
             hours -= hours_in_month(month_of(first + count - 1))
             if hours <= 0:
                 return count

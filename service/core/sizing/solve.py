@@ -103,6 +103,22 @@ def _as_chosen(case: RunCase, found: Choice, available: float) -> Choice:
     return chosen if is_met and isinstance(chosen, Choice) else found
 
 
+def _room_for(
+    hours: float, start: datetime, sizing: TokensSizing, spending: Spending | None
+) -> str:
+    """The limits of a sizing that are too narrow for so many hours, each as wide as it must be."""
+    hours = hours * (1 + 1e-6) + MOMENT_H
+    wider = []
+    if sizing.finish_date is not None and hours_until(sizing.finish_date, start) < hours:
+        day = day_after(hours, start)
+        wider.append(f"finish_date {day}" if day else "more GPUs")
+    if sizing.amount is not None and spending is not None:
+        cost = spending.amount(sizing.gpu_count, start, hours)
+        if cost > float(sizing.amount):
+            wider.append(f"amount {ceil(cost)}")
+    return " and ".join(wider)
+
+
 def tokens_for(
     case: RunCase, start: datetime, sizing: TokensSizing, spending: Spending | None
 ) -> tuple[Choice, int] | Infeasibility:
@@ -131,7 +147,7 @@ def tokens_for(
     return case.refusal(
         "deadline" if limit.startswith("end") else "budget",
         limit,
-        "a later finish_date, a larger amount or fewer global_batch_tokens: one step does not fit",
+        f"{_room_for(one_step, start, sizing, spending)}: one step does not fit",
         needed=one_step,
         available=max(0.0, available),
         unit="h",
@@ -146,7 +162,7 @@ def no_count(case: RunCase) -> Infeasibility:
 
 def hours_until(finish_date: date, start: datetime) -> float:
     """Hours from a moment to the end of a day. [h]"""
-    end = midnight(finish_date) + timedelta(days=1)
+    end = midnight(min(finish_date, LAST_DAY)) + timedelta(days=1)
     return (end - start).total_seconds() / SECONDS_PER_HOUR
 
 
@@ -205,7 +221,11 @@ def with_tokens(case: RunCase, tokens: int) -> RunCase:
 
 def end_day(case: RunCase, choice: Choice, start: datetime) -> date | None:
     """Day on which a run ends on so many GPUs; None where no answer reaches so far."""
-    hours = hours_of(case, choice) + MOMENT_H
+    return day_after(hours_of(case, choice) + MOMENT_H, start)
+
+
+def day_after(hours: float, start: datetime) -> date | None:
+    """Day on which so many hours have passed; None where no answer reaches so far."""
     if hours >= hours_until(LAST_DAY, start):
         return None
     return (start + timedelta(hours=hours)).date()

@@ -1,6 +1,7 @@
 """Runs that follow one: each starts when the one before it ends."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -55,7 +56,14 @@ class AllRuns(Value):
     """USD that are paid, for whole nodes or instances."""
 
 
-Stages = tuple[tuple[StageEstimate, ...], tuple[Infeasibility, ...]]
+@dataclass(frozen=True)
+class Stages:
+    """The stages that can be had, in the order in which they run, and what the others lack."""
+
+    found: tuple[StageEstimate, ...]
+    needs: tuple[RunNeed, ...]
+    """What each of them needs."""
+    refused: tuple[Infeasibility, ...]
 
 
 def stages_of(
@@ -84,6 +92,7 @@ def stages_of(
     done: dict[str, RunNeed] = {}
     refused: list[Infeasibility] = []
     found: list[StageEstimate] = []
+    needs: list[RunNeed] = []
     for number in order_of_stages(runs, pointers=pointers):
         run, one = runs[number], need
         if number > 0:
@@ -105,9 +114,10 @@ def stages_of(
             if one is not None:
                 at_fault = "/price_per_gpu_hour" if tariff.is_given else pointers[number]
                 found.append(_stage(one, tariff, at_fault))
+                needs.append(one)
         if one is not None:
             done[run.name] = one
-    return tuple(found), tuple(refused)
+    return Stages(tuple(found), tuple(needs), tuple(refused))
 
 
 def total_of(

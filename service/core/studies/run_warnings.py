@@ -1,13 +1,14 @@
 """What a reader should know of a training run beside its numbers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date
 from typing import Any
 
 from service.core.advice import advisories, run_advisories
 from service.core.answers import recorder_for
 from service.core.estimates import Advisory
-from service.core.planners.run_warnings import CountInTime, GivenSpeed, run_warnings
+from service.core.planners.run_warnings import CountInTime, GivenSpeed, given_speed, run_warnings
+from service.core.pooling.run_bands import speed_of
 from service.core.pooling.workloads import RunNeed
 from service.core.recorder import Recorder
 from service.core.scenarios.training_run import FinishBySizing
@@ -40,6 +41,25 @@ def warnings_of(
                 )
             )
     yield from (advisory for advisory in found if advisory is not None)
+
+
+def warnings_of_stages(needs: Sequence[RunNeed], recorder: Recorder) -> Iterator[Advisory]:
+    """What a plan would say of the runs that follow, each with GPUs of its own."""
+    for need in needs:
+        of_stage = recorder.within(f"run:{need.run.name}")
+        found = [
+            advisories.wide_band(need.run.name, "wall_clock_hours", need.wall_clock_hours),
+            advisories.memory_may_not_fit(need.run.name, need.memory),
+            *run_warnings(
+                need,
+                given_speed(need, speed_of(need, of_stage).value, of_stage),
+                of_stage,
+                hours=need.wall_clock_hours,
+                gpu_hours=need.gpu_hours,
+                count_in_time=None,
+            ),
+        ]
+        yield from (advisory for advisory in found if advisory is not None)
 
 
 def _of_the_run(

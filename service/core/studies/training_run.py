@@ -25,7 +25,7 @@ from service.core.studies.run_costs import (
 from service.core.studies.run_published import ComparedRun, compare_all, compared_gpu_hours
 from service.core.studies.run_ranking import Ranking, check_ranked
 from service.core.studies.run_stages import check_stages, stages_of, total_of
-from service.core.studies.run_warnings import warnings_of
+from service.core.studies.run_warnings import warnings_of, warnings_of_stages
 from service.core.studies.runs import TrainingRunQuestion
 from service.core.units import HOURS_PER_DAY
 
@@ -53,22 +53,23 @@ def estimate_training_run(
     if need is not None:
         shown |= _shown(question, need, tariff, recorder)
         given = given_speed(need, shown["tokens_per_s_per_gpu"].value, recorder)
-    stages, late = stages_of(
-        run, need, question.stages, recorder, price=question.price_per_gpu_hour
-    )
+    stages = stages_of(run, need, question.stages, recorder, price=question.price_per_gpu_hour)
     shown |= {
         "mfu_convention": mfu_convention(run),
         "run_multiplier": run.run_multiplier,
         "ranking": Ranking(question, snapshot, recorder, need, given).rows(),
-        "stages": stages,
-        "all_runs": total_of(need, shown, stages, len(question.stages)),
+        "stages": stages.found,
+        "all_runs": total_of(need, shown, stages.found, len(question.stages)),
         "published_runs": _compared(question, gpu, snapshot),
     }
     return TrainingRunAnswer(
         **shared_fields(
             recorder,
-            infeasibilities=(*refused, *late),
-            advisories=tuple(warnings_of(question, need, given, shown, recorder)),
+            infeasibilities=(*refused, *stages.refused),
+            advisories=(
+                *warnings_of(question, need, given, shown, recorder),
+                *warnings_of_stages(stages.needs, recorder),
+            ),
         ),
         **shown,
     )

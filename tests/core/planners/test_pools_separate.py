@@ -319,3 +319,11 @@ def test_an_override_that_makes_no_sense_is_refused(overrides):
     with pytest.raises(InvalidScenario) as refused:
         pools([], [service()], into=recorder(**overrides))
     assert refused.value.pointer.startswith("/scenario/assumption_overrides")
+
+
+def test_no_horizon_is_named_that_would_reach_beyond_the_last_month():
+    # From 16 December 2099 384 h remain of 500; a second month would be January 2100.
+    trained = need(run(gpu_count=64, start="2099-12-16"), gpu_count=64, hours=500, copy=32)
+    (lack,) = pools([trained], start="2099-12", months=1, count_in_time=96).infeasibilities
+    assert "gpu_count 96" in lack.nearest_fix
+    assert "horizon" not in lack.nearest_fix

@@ -110,3 +110,34 @@ def test_another_batch_is_named_with_the_gpus_on_which_the_layout_takes_it():
     tokens = int(batch.replace(",", ""))
     found = a_run(layout=layout, global_batch_tokens=tokens, sizing=on(int(count)))
     assert found.feasible
+
+
+def test_the_limit_alone_that_one_step_breaks_is_named_with_its_number():
+    """64 GPUs at 2.50 USD: an amount of 1 USD pays 22.5 s, and the date is not the reason."""
+    sizing = {"kind": "tokens", "gpu_count": 64, "amount": "1", "finish_date": "2027-12-31"}
+    fields = {"start_date": "2027-01-01", "global_batch_tokens": 2**27}
+    (refused,) = a_run(
+        question={"price_per_gpu_hour": "2.50"}, training_tokens=None, sizing=sizing, **fields
+    ).infeasibilities
+    amount = refused.nearest_fix.split("amount ")[1].split(":")[0]
+    assert "finish_date" not in refused.nearest_fix
+    wider = sizing | {"amount": amount}
+    assert a_run(
+        question={"price_per_gpu_hour": "2.50"}, training_tokens=None, sizing=wider, **fields
+    ).feasible
+
+
+def test_a_date_before_the_start_names_the_day_after_one_step():
+    sizing = {"kind": "tokens", "gpu_count": 64, "finish_date": "2026-06-30"}
+    fields = {"start_date": "2027-01-01"}
+    (refused,) = a_run(training_tokens=None, sizing=sizing, **fields).infeasibilities
+    day = refused.nearest_fix.split("finish_date ")[1].split(":")[0]
+    assert a_run(training_tokens=None, sizing=sizing | {"finish_date": day}, **fields).feasible
+
+
+def test_the_last_day_of_all_leaves_room_for_tokens():
+    """No run may end after 2100-12-31 begins, whatever day is named for it."""
+    sizing = {"kind": "tokens", "gpu_count": 16, "finish_date": "2100-12-31"}
+    speed = {"kind": "mfu", "mfu_fraction": 0.001}
+    found = a_run(training_tokens=None, sizing=sizing, speed=speed, start_date="2027-01-01")
+    assert found.feasible

@@ -7,6 +7,8 @@ import pytest
 
 from service.core.errors import InvalidScenario
 from tests.core.studies.test_goodput import goodput
+from tests.core.training_questions import a_run
+from tests.core.training_runs import on
 
 # Of the catalog, low, typical and high: 2, 4, 7 failures in 1,000 node-days; an interval of 900,
 # 1,800, 3,600 s; a save of 0, 0, 15 s; a restart of 300, 1,200, 2,400 s. 4,096 GPUs are 512
@@ -195,3 +197,16 @@ def test_fewer_gpus_are_named_where_they_help():
     [refused] = goodput(**NEVER_ENDING[3]).infeasibilities
     count = int(re.search(r"gpu_count ([\d,]+)", refused.nearest_fix)[1].replace(",", ""))
     assert 0.97 * 685 * 8 < count <= 685 * 8
+
+
+def test_no_rate_is_named_that_a_request_may_not_give():
+    """Rates scaled down together stop at 1e-12, the smallest number above zero that is taken."""
+    reliability = {
+        "failures_per_1000_node_days": 1e-12,
+        "spot_interruptions_per_1000_node_days": 1e6,
+        "checkpoint_interval_s": 86400,
+    }
+    (refused,) = a_run(sizing=on(512), reliability=reliability).infeasibilities
+    rates = re.findall(r"_days ([0-9.e+-]+)", refused.nearest_fix)
+    assert rates
+    assert all(float(rate) >= 1e-12 for rate in rates)

@@ -86,3 +86,12 @@ def test_a_run_by_itself_follows_nothing():
     with pytest.raises(InvalidScenario) as refused:
         a_run(after="another")
     assert refused.value.pointer == "/run/after"
+
+
+def test_stages_are_warned_of_as_a_plan_warns_of_them():
+    """90 % of the peak is beyond what any published run reached."""
+    speed = {"kind": "mfu", "mfu_fraction": 0.9}
+    follows = stage("tuned", "run", speed=speed, architecture="llama-3.1-8b")
+    found = a_run(question={"stages": [follows]})
+    told = {(each.workload, each.code) for each in found.advisories}
+    assert ("tuned", "implausible_measurement") in told
